@@ -20,16 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NEEDED = {
-    "double_ownership": "member_id raft_index sequence timestamp_ms type is_tombstone assigned pending",
-    "ownership_intervals": (
-        "member_id raft_index sequence timestamp_ms type is_tombstone assigned pending epoch"
-    ),
-    "rebalance_timeline": (
-        "member_id raft_index sequence timestamp_ms type is_tombstone epoch member_state trigger reasons"
-        " cause_member_id principal address"
+    "double_ownership": (
+        "member_id raft_index sequence timestamp type is_tombstone assigned pending members protocol_type"
     ),
     "state_as_of": (
-        "member_id raft_index sequence timestamp_ms type is_tombstone topic partition epoch previous_epoch"
+        "member_id raft_index sequence timestamp type is_tombstone topic partition epoch previous_epoch"
         " member_state assigned pending offset leader_epoch metadata client_id client_host instance_id"
     ),
     "compacted": "",
@@ -46,9 +41,9 @@ def main() -> None:
 
 
 def _measure(path: str, directory: str, master: str, times: int, names: list[str]) -> None:
-    from pipeline.analyses import ANALYSES
-    from pipeline.session.sessions import session_for
-    from pipeline.source import register
+    from quorate.spark.analyses import ANALYSES
+    from quorate.spark.session.sessions import session_for
+    from quorate.spark.source import register
 
     with session_for(master, name="spark_audit_bench", conf=conf_of(directory)) as spark:
         register(spark)

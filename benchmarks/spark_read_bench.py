@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 WARM_UP = 8
 """Turns before the first that counts: until Java has compiled them, both take up to twice as long."""
 
-HEADER = "shard,raft_index,timestamp_ms,sequence,type"
+HEADER = "shard,raft_index,timestamp,sequence,type"
 KINDS: dict[str, dict[str, str]] = {
     "all columns but raw bytes": {},
     "all columns": {"raw": "true"},
@@ -43,8 +43,8 @@ def main() -> None:
 
 
 def _session(master: str, scratch: str) -> SparkSession:
-    from pipeline.session.sessions import spark_session
-    from pipeline.source import register
+    from quorate.spark.session.sessions import spark_session
+    from quorate.spark.source import register
 
     spark = spark_session(master, name="spark_read_bench", conf=conf_of(scratch))
     spark.sparkContext.setLogLevel("ERROR")

@@ -2,11 +2,14 @@
 
     python -m benchmarks spark_scale
     python -m benchmarks.spark_scale_bench --records 1000000 5000000 20000000 100000000 --keep DIR
+    python -m benchmarks.spark_scale_bench --days 365 --batches 20 --only
 
 For each size: a log is generated (`benchmarks.mixedlog`), `quorate pipeline run` makes its tables, and a
 second run finds nothing to do; then every analysis is run on the tables in one session, with its result
-discarded. Memory is the largest sum of the processes' proportional set sizes (driver, JVM, Python workers),
-sampled five times a second. The goal is that records per second stay the same from size to size, and memory
+discarded. With `--batches` the newest entries of the log are held back, and given again in batches after the
+first run: each is a run of its own, in a process of its own, and the median is told. Memory is the largest
+sum of the processes' proportional set sizes (driver, JVM, Python workers), sampled five times a second. The
+goal is that records per second stay the same from size to size, and memory
 stays bounded by the JVM's setting.
 """
 
@@ -16,6 +19,7 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,7 +27,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.mixedlog import hold_back
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,8 +41,6 @@ SHARDS = 4
 MIB = 1 << 20
 ANALYSES = (
     "compacted",
-    "rebalance_timeline",
-    "ownership_intervals",
     "double_ownership",
     "unowned_partition_seconds",
     "stalled_commits",
@@ -108,9 +112,9 @@ def size_of(path: Path) -> int:
 
 def ask(tables: str, names: Sequence[str]) -> None:
     """Run in a process of its own: print the seconds of each analysis as JSON, a line each."""
-    from pipeline.analyses import ANALYSES as KNOWN
-    from pipeline.session.sessions import spark_session
-    from pipeline.tables import read_table
+    from quorate.spark.analyses import ANALYSES as KNOWN
+    from quorate.spark.session.sessions import spark_session
+    from quorate.spark.tables import read_table
 
     spark = spark_session(name="scale", conf={"spark.driver.memory": DRIVER_MEMORY})
     nowhere(read_table(spark, tables, "failovers"))  # the first job's setup counts for no analysis
@@ -133,27 +137,54 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def measure(
-    home: Path, records: int, seed: int, names: Sequence[str]
-) -> Iterator[tuple[str, float, int | None]]:
+def measure(home: Path, records: int, said: argparse.Namespace) -> Iterator[tuple[str, float, int | None]]:
     """Yield (what, seconds, peak bytes) for each step."""
     log, tables = home / f"log-{records}", home / f"tables-{records}"
     if not log.exists():
         made = ("benchmarks.mixedlog", str(log), "--records", str(records), "--shards", str(SHARDS))
-        took, held, _ = measured(*made, "--seed", str(seed))
+        took, held, _ = measured(*made, "--seed", str(said.seed), "--days", str(said.days))
         yield "generate", took, held
     shutil.rmtree(tables, ignore_errors=True)
+    batches: Iterator[int] = iter(())
+    if said.batches:
+        log = Path(shutil.copytree(log, home / f"batches-{records}", dirs_exist_ok=True))
+        batches = hold_back(str(log), said.entries, said.batches)
     run = ("quorate", "pipeline", "run", "--input", str(log), "--output", str(tables), "--json")
-    for what in ("run", "run again"):
-        took, held, _ = measured(*run, "--driver-memory", DRIVER_MEMORY)
-        yield what, took, held
-    if not names:
+    took, held, _ = measured(*run, "--driver-memory", DRIVER_MEMORY)
+    yield f"run: {len(list(tables.rglob('*.parquet'))):,} files", took, held
+    yield from given_again(run, batches)
+    took, held, _ = measured(*run)
+    yield "run again", took, held
+    if not said.only:
         return
-    took, held, said = measured("benchmarks.spark_scale_bench", "--ask", str(tables), "--only", *names)
+    took, held, answers = measured("benchmarks.spark_scale_bench", "--ask", str(tables), "--only", *said.only)
     yield "all analyses", took, held
-    for line in said.splitlines():
+    for line in answers.splitlines():
         one = json.loads(line)
         yield one["name"], one["s"], None
+
+
+def given_again(run: Sequence[str], batches: Iterator[int]) -> Iterator[tuple[str, float, int | None]]:
+    """Yield the median of the runs for these batches, with the process and without."""
+    took_s: list[float] = []
+    held_bytes: list[int] = []
+    answers: list[dict[str, Any]] = []
+    for _ in batches:
+        took, held, answer = measured(*run)
+        took_s.append(took)
+        held_bytes.append(held)
+        answers.append(json.loads(answer))
+    if answers:
+        new, again = (
+            statistics.median(sum(one[name].values()) for one in answers) for name in ("rows", "rewritten")
+        )
+        yield (
+            f"a batch: {new:,.0f} rows new, {again:,.0f} rewritten",
+            statistics.median(one["seconds"] for one in answers),
+            max(held_bytes),
+        )
+        yield "the same with its process", statistics.median(took_s), None
+        yield "the slowest", max(one["seconds"] for one in answers), None
 
 
 def main() -> None:
@@ -161,6 +192,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--records", type=int, nargs="+", default=list(DEFAULT_RECORDS))
+    parser.add_argument("--days", type=float, default=3)
+    parser.add_argument("--batches", type=int, default=0, help="batches after the first run")
+    parser.add_argument("--entries", type=int, default=300, help="log entries of a batch")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--keep", metavar="DIR", help="keep logs and tables here; a log that is here is used, tables are new"
@@ -179,7 +213,7 @@ def main() -> None:
         print("| Records | Step | Seconds | Records per s | Peak memory |")
         print("|---|---|---|---|---|")
         for records in said.records:
-            for what, took, held in measure(home, records, said.seed, said.only):
+            for what, took, held in measure(home, records, said):
                 memory = "" if held is None else f"{held / MIB:,.0f} MiB"
                 print(
                     f"| {records:,} | {what} | {took:,.1f} | {records / took:,.0f} | {memory} |", flush=True

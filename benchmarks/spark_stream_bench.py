@@ -20,10 +20,10 @@ from benchmarks.committing import committing
 from benchmarks.figures import percentile
 from cluster.launching.launcher import launch_cluster
 from history.reading.opening import open_node
-from pipeline.runs.stream import Batch, TableStream
-from pipeline.session.sessions import session_for
-from pipeline.source import register
 from quorate.client import Client
+from quorate.spark.runs.stream import Batch, TableStream
+from quorate.spark.session.sessions import session_for
+from quorate.spark.source import register
 
 TOPIC = "orders"
 WARM_BATCHES = 3
@@ -43,7 +43,7 @@ def tail(spark: SparkSession, path: str, scratch: str, seconds: float) -> None:
 
     def take(rows: DataFrame, _: int) -> None:
         began = now_ms()
-        written = [row[0] for row in rows.select("timestamp_ms").collect()]
+        written = [row[0] for row in rows.selectExpr("unix_millis(timestamp)").collect()]
         found.append((began, now_ms(), written))
 
     rows = spark.readStream.format("quorate").option("starting", "latest").load(path)

@@ -73,7 +73,7 @@ def round_robin(
 
 
 class Phase(Enum):
-    """What a member sends next."""
+    """The next request of a member."""
 
     UNJOINED = "JoinGroup"
     SYNCING = "SyncGroup"

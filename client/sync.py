@@ -47,7 +47,7 @@ CONSUME_MAX: Final = 1_000_000
 """Limit on the messages of one consume(), as in confluent-kafka."""
 
 _RAISED: Final = (IllegalState, DeserializationError, KafkaException)
-"""What poll() and consume() raise; KafkaException is what the user's callback got from another call."""
+"""Exceptions of poll() and consume(); KafkaException is what the user's callback got from another call."""
 
 _T = TypeVar("_T")
 

@@ -10,6 +10,7 @@ simulator/      whole clusters on virtual time
 node            a node: its directory, its shards, its links, its listeners
 http/           the HTTP listener
 adaptive        measures the load and sets the heartbeat interval; interval_rule decides it
+shipping        sends sealed segments to an object store, off by default
 lineage/        listeners and consumers of the older group protocols, off by default
 kafka/          the Kafka listener
 routing         from a request to the shards that decide it
@@ -24,5 +25,7 @@ scratchlog/     messages in memory, for tests of clients
 children/       the code that child processes run
 host/           the Host of a real process
 assignors       installed assignors
+log_lines       the node's own log: text, or JSON lines
+supervisor_socket  commands to the launcher of a running cluster
 interval_rule   how a node chooses its heartbeat interval
 """

@@ -41,7 +41,10 @@ class HandOver:
         self._look()
 
     def _give(self, runtime: AnyShardRuntime) -> None:
-        """Transfer one shard to the best peer not tried yet, or else to the best of those tried."""
+        """Transfer one shard to the best peer not tried yet, or else to the best of those tried.
+
+        A drained one is only better than those tried.
+        """
         if self._done is None:
             return
         target = self._best_peer(runtime)
@@ -54,14 +57,15 @@ class HandOver:
 
     def _best_peer(self, runtime: AnyShardRuntime) -> int | None:
         tried = self._tried[runtime.shard]
-        best: tuple[bool, bool, int, int] | None = None
+        best: tuple[bool, bool, bool, int, int] | None = None
         for row in runtime.replica.leadership.followers():
             if row["in_contact"] and not row["is_joining"] and row["cannot_serve"] is None:
                 ago_ms = row["last_ack_ago_ms"]
                 is_fresh = ago_ms is not None and ago_ms <= FRESH_MS
-                rank = (row["node_id"] not in tried, is_fresh, row["match_index"], -row["node_id"])
+                is_wanted = row["node_id"] not in tried, not row["is_drained"]
+                rank = (*is_wanted, is_fresh, row["match_index"], -row["node_id"])
                 best = rank if best is None else max(best, rank)
-        return None if best is None else -best[3]
+        return None if best is None else -best[4]
 
     def _given(self, runtime: AnyShardRuntime, reason: str | None) -> None:
         if reason is None:

@@ -29,6 +29,7 @@ from cluster.collector import Collector, look_at_the_young
 from cluster.descriptors import descriptors_kept, provide_descriptors
 from cluster.host.host_asyncio import FATAL_EXIT_CODE, AsyncioHost, new_event_loop
 from cluster.http import HttpListener
+from cluster.log_lines import log_to_stderr
 from cluster.node import Node
 from cluster.settings import Settings, SettingsError, load_settings, table
 from raftlog.env.errors import RaftlogError, in_one_line
@@ -103,11 +104,7 @@ def main(words: Sequence[str]) -> int:
     except (SettingsError, ValueError) as error:
         print(f"quorate node: {error}", file=sys.stderr)
         return EXIT_USAGE
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=settings.log_level.upper(),
-        format=f"%(asctime)s node {settings.node_id} %(levelname)s %(name)s: %(message)s",
-    )
+    log_to_stderr(settings.log_format, settings.log_level, settings.node_id)
     settings = provide_descriptors(settings)
     look_at_the_young()
     sys.setswitchinterval(DISK_WAITS_S)
@@ -228,7 +225,10 @@ class ServingNode:
         self._stop_asked.set()
 
     def _on_lifeline(self, fd: int) -> None:
-        if not os.read(fd, 1):
-            self._loop.remove_reader(fd)
-            self._is_left_alone = True  # the other nodes are probably gone too, so no peer can take over
-            self._ask_to_stop("the process that started this node has ended")
+        """The launcher stops the whole cluster, or has ended: either way no peer can take over."""
+        is_asked = bool(os.read(fd, 1))
+        self._loop.remove_reader(fd)
+        self._is_left_alone = True
+        self._ask_to_stop(
+            "the launcher stops the cluster" if is_asked else "the process that started this node has ended"
+        )

@@ -6,6 +6,7 @@ over; a node that is alone always names itself, also while it loads, because the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -60,6 +61,13 @@ class Membership:
         if self._links is None:
             return self.nodes
         return self._with_own([*self._links.peers.values(), *self._links.lost_within(LISTED_AFTER_LOSS_MS)])
+
+    @property
+    def known_nodes(self) -> tuple[NodeInfo, ...]:
+        """The nodes that were in contact since the start, with their newest addresses; ordered by id."""
+        if self._links is None:
+            return self.nodes
+        return self._with_own([*self._links.peers.values(), *self._links.lost_within(math.inf)])
 
     @property
     def has_met_all(self) -> bool:

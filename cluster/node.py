@@ -35,8 +35,10 @@ from cluster.runtime.pending_replies import PendingRun
 from cluster.runtime.shard_context import RuntimeSettings, TurnCounter
 from cluster.runtime.shard_runtime import AnyShardRuntime, ShardRuntime
 from cluster.settings import Settings, SettingsError
+from cluster.shipping import Shipper
 from coordinator.api import JobKind
 from coordinator.catalog.shard import CatalogShard
+from coordinator.leadership import asked_leader
 from coordinator.limits import SettingsView
 from coordinator.offsets.commits import is_in_parts
 from coordinator.shard import GroupShard
@@ -44,6 +46,7 @@ from coordinator.topics import CatalogView
 from coordinator.transactions import DECIDED
 from raftlog.env.host import Host
 from raftlog.env.rate_limit import RateLimitedLogger
+from raftlog.replica.balancing import LeaderWish
 from raftlog.replica.clock import AgreedClock
 from raftlog.storage.directory import NodeDirectory, NodeIdentity, open_node
 from raftlog.storage.evidence import Evidence
@@ -53,6 +56,7 @@ from records import (
     LATEST_FORMAT_LEVEL,
     METADATA_SHARD,
     RELEASE,
+    LeadershipValue,
     TransactionValue,
     shard_of,
 )
@@ -90,6 +94,7 @@ class Node:
         self._started_ms = host.monotonic_ms()
         self.kafka = KafkaListener(host, self, settings)
         self.slices = self.kafka.context.slices
+        self._shipper: Shipper | None = None
         self._adaptive = (
             self._make_adaptive() if settings.group_consumer_heartbeat_interval_adaptive else None
         )
@@ -150,6 +155,14 @@ class Node:
         self.clock.start()
         if self._adaptive is not None:
             self._adaptive.start()
+        if self.settings.log_archive_url:
+            self._shipper = Shipper(
+                self.host,
+                directory.path,
+                self.settings.log_archive_url,
+                lambda: self.metadata.commit_index,
+            )
+            self._shipper.start()
         LOG.info("node %d is reading the logs of %d shards", directory.identity.node_id, len(self.shards) + 1)
         for runtime in self.all_shards:
             runtime.start()
@@ -251,6 +264,8 @@ class Node:
         self.clock.stop()
         if self._adaptive is not None:
             self._adaptive.stop()
+        if self._shipper is not None:
+            self._shipper.stop()
         self.kafka.stop()
         if self._lineage is not None:
             self._lineage.stop()
@@ -292,6 +307,11 @@ class Node:
     def listed_nodes(self) -> tuple[NodeInfo, ...]:
         """The nodes that Metadata lists: those in contact, and those lost a moment ago; ordered by id."""
         return self._membership.listed_nodes
+
+    @property
+    def known_nodes(self) -> tuple[NodeInfo, ...]:
+        """The nodes that were in contact since the start; ordered by id."""
+        return self._membership.known_nodes
 
     @property
     def has_met_all(self) -> bool:
@@ -378,6 +398,7 @@ class Node:
             "catalog_version": self.catalog.version,
             "clock": self.clock.status(),
             "heartbeats": None if self._adaptive is None else self._adaptive.status(),
+            "shipping": None if self._shipper is None else self._shipper.status(),
             "shards": [runtime.status() for runtime in self.all_shards],
         }
 
@@ -426,7 +447,7 @@ class Node:
     # For operators.
 
     def transfer(self, shard: int, to: int | None, done: Callable[[str | None], None]) -> None:
-        """Hand a shard that this node leads to `to`, or else to the most caught-up peer.
+        """Hand a shard that this node leads to `to`, or to the most caught-up peer; balancing may undo it.
 
         Calls `done(None)`, or `done` with a message that says why not.
         """
@@ -484,6 +505,11 @@ class Node:
         if (scratch_log := self.kafka.context.scratch_log) is not None:
             catalog = self.catalog
             scratch_log.keep_only(lambda topic_id: catalog.topic_by_id(topic_id) is not None)
+
+    def leadership_asked(self, leadership: LeadershipValue) -> None:
+        drained = frozenset(leadership.drained)
+        for runtime in self.all_shards:
+            runtime.replica.wish_for(LeaderWish(asked_leader(leadership, runtime.shard), drained))
 
     def configs_changed(self, group_ids: Sequence[str]) -> None:
         self._committed_settings.forget(group_ids)

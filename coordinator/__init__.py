@@ -21,6 +21,7 @@ steps           how a decision runs
 api, limits     inputs and outputs of a shard, and every bound
 topics          topics as groups see them
 transactions    transactional ids as groups see them
+leadership      what operators asked for: leaders of shards, drained nodes
 groupconfigs    configs of groups, and the values that take effect
 assignors/      which member gets which partition
 """

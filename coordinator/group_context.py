@@ -92,6 +92,8 @@ class GroupContext:
         self.retries = Retries()
         self.bumped_ms: dict[str, int] = {}
         """Wall-clock time of each group's newest epoch, if this leader began it."""
+        self.relapsed_ms: dict[str, int] = {}
+        """Wall-clock time at which each group last left STABLE without a new epoch, if this leader saw it."""
         self.moved_ms: dict[MemberKey, int] = {}
         """Wall-clock time of each member's last reconciliation step, if this leader took it."""
         self.began_ms = 0.0
@@ -109,10 +111,10 @@ class GroupContext:
         all sessions are renewed. Iterating the result frees the memory in steps."""
         tables: tuple[dict[Any, Any], ...] = (
             self.checked_version, self.checks, self.known_topics, self.expired, self.bumped_ms, self.moved_ms,
-            self.cached_replies,
+            self.relapsed_ms, self.cached_replies,
         )  # fmt: skip
         self.checked_version, self.checks, self.known_topics, self.expired = {}, {}, {}, {}
-        self.bumped_ms, self.moved_ms, self.cached_replies = {}, {}, {}
+        self.bumped_ms, self.relapsed_ms, self.moved_ms, self.cached_replies = {}, {}, {}, {}
         self.catalog_changes = CatalogChanges()
         self.committer = None
         self.jobs.clear()
@@ -343,6 +345,7 @@ class GroupContext:
         self.invalidate_replies(group_id)
         self.installs.pop(group_id, None)
         self.bumped_ms.pop(group_id, None)
+        self.relapsed_ms.pop(group_id, None)
         for kind in JobKind:
             self.jobs.pop((kind, group_id), None)
 

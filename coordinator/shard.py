@@ -35,6 +35,7 @@ from coordinator.members.classic_members import (
 from coordinator.members.extensions import extended_heartbeat, install_assignment, prepare_assignment
 from coordinator.members.heartbeat import heartbeat
 from coordinator.members.leaving import expire
+from coordinator.members.numbering import numbered
 from coordinator.members.regexes import resolution_ended, resolve
 from coordinator.migration.preparing import is_large, is_prepared_first, prepare_upgrade
 from coordinator.offsets.commits import commit_offsets
@@ -47,7 +48,7 @@ from coordinator.state.model import Group
 from coordinator.steps import run_steps
 from coordinator.targets import checks
 from coordinator.targets.targeting import assignment_ended, install_more
-from records import MemberState, TransactionValue
+from records import MemberState, RawRecord, RecordType, TransactionValue, group_id_of
 from wire.apis import ApiKey
 from wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -66,6 +67,8 @@ from wire.messages.sync_group import SyncGroupRequest
 from wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from wire.refusals import refuse
 from wire.schema import Message
+
+_CURRENT = int(RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT)
 
 COUNTED_PER_STEP = 1_000
 """Groups and members counted in one step: about a millisecond."""
@@ -348,14 +351,25 @@ class GroupShard:
     def _run(
         self, steps: Steps, ctx: Context, builder: DecisionBuilder, refusal: Refusal | None = None
     ) -> Decision:
+        apply = partial(self._apply_step, ctx)
         try:
-            decision = run_steps(steps, self.apply_all, ctx, builder)
+            decision = run_steps(numbered(steps, self.projection, ctx), apply, ctx, builder)
         except Exception:
             self.groups.give_up(builder.jobs)  # they will not be started
             raise
         if builder.continuation is not None and decision.error is None:
             decision.continuation = partial(self._go_on, builder.continuation, refusal)
         return decision
+
+    def _apply_step(self, ctx: Context, step: list[RawRecord], index: int) -> None:
+        """Apply a step's records, and note which groups are not stable any more in the same epoch."""
+        groups = self.projection.groups
+        moved = {group_id_of(raw) or "" for raw in step if raw[0] == _CURRENT}
+        stable = [one for one in moved if one in groups and groups[one].state is GroupState.STABLE]
+        self.apply_all(step, index)
+        for group_id in stable:
+            if group_id in groups and groups[group_id].state is GroupState.RECONCILING:
+                self.groups.relapsed_ms[group_id] = ctx.wall_ms
 
     def _go_on(
         self,

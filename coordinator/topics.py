@@ -1,5 +1,5 @@
-"""The coordinator's view of topics (a name, an id and a number of partitions each), of group configs and of
-transactions.
+"""The coordinator's view of topics (a name, an id and a number of partitions each), of group configs, of
+transactions, and of what operators asked for about leadership.
 
 The view belongs to the metadata shard, which alone changes it; group shards read it through their context.
 `version` is the log index of the newest change. `changed_at` is the index of the newest change of one name,
@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from coordinator.groupconfigs import ConfigsOfGroups
+from coordinator.leadership import NOTHING_ASKED
 from coordinator.transactions import TransactionsView
 from records import (
     GroupConfigKey,
     GroupConfigValue,
     Key,
+    LeadershipKey,
+    LeadershipValue,
     PartitionRacks,
     TopicKey,
     TopicRacksKey,
@@ -74,7 +77,7 @@ class CatalogTopic:
 
 
 class CatalogView:
-    """Topics by name and by id, the configs set for individual groups, and transactions."""
+    """Topics by name and by id, configs of individual groups, transactions, and requests for leaders."""
 
     DELETED_NAMES_KEPT = 10_000
     """Number of deleted names whose deletion index is remembered; references to older ones use `version`."""
@@ -85,6 +88,8 @@ class CatalogView:
         self.format_level = FIRST_FORMAT_LEVEL
         self.configs = ConfigsOfGroups()
         self.transactions = TransactionsView()
+        self.leadership = NOTHING_ASKED
+        """Requests of operators about leadership."""
         self._by_name: dict[str, CatalogTopic] = {}
         self._by_id: dict[bytes, CatalogTopic] = {}
         self._alike: dict[str, tuple[str, ...]] = {}
@@ -154,7 +159,7 @@ class CatalogView:
     def learn(self, key: Key, value: Value | None, index: int) -> bool:
         """Apply a record of the metadata shard's entry at `index`; a tombstone has the value None.
 
-        Returns False if the record concerns none of topics, group configs and transactions."""
+        Returns False if the record concerns none of topics, group configs, transactions and leadership."""
         if isinstance(key, TopicKey):
             if isinstance(value, TopicValue):
                 self.put(CatalogTopic(key.name, value.topic_id, value.num_partitions), index)
@@ -169,6 +174,8 @@ class CatalogView:
                 self.configs.put(key.group_id, key.name, value.value)
             else:
                 self.configs.remove(key.group_id, key.name)
+        elif isinstance(key, LeadershipKey):
+            self.leadership = value if isinstance(value, LeadershipValue) else NOTHING_ASKED
         elif isinstance(key, TransactionKey):
             self.transactions.put(
                 key.transactional_id, value if isinstance(value, TransactionValue) else None

@@ -128,14 +128,15 @@ def group_view(
         "members": [],
         "num_members": _num_members(group),
     }
+    numbers = dict(shard.projection.numbers.of_group(group_id).present)
     if group is None and (old := shard.projection.old_groups_of(group_id)):
-        yield from _see_old(view, old[0][1])
+        yield from _see_old(view, old[0][1], numbers)
         return view
     if group is None or not group.is_consumer:
         classic = admin.classic_value(groups, group_id, group)
         for number, one in enumerate(classic.members if classic is not None else (), 1):
             assert classic is not None
-            view["members"].append(_classic_member(one, classic))
+            view["members"].append(_classic_member(one, classic) | {"number": numbers.get(one.member_id)})
             view["num_members"] = number
             if not number % MEMBERS_AT_ONCE:
                 yield
@@ -160,7 +161,7 @@ def group_view(
         member.member_id: notice for member in seen if (notice := _notice(groups, group, member, now_ms))
     }
     for number, member in enumerate(seen, 1):
-        view["members"].append(_member(member, names, _waits_for(member, owners, names, notices)))
+        view["members"].append(_member(member, numbers, names, _waits_for(member, owners, names, notices)))
         if not number % MEMBERS_AT_ONCE:
             yield
     return view
@@ -182,11 +183,12 @@ def _computing(groups: GroupContext, group: Group, now_ms: float) -> Json | None
 def _since_ms(groups: GroupContext, group: Group) -> int | None:
     """Time at which the group entered its state.
 
-    This is when its epoch was bumped, its target was computed, or its last member settled. None if it is not
-    known."""
+    This is when its epoch was bumped, its target was computed, its last member settled, or a settled member
+    went away or began anew. None if it is not known."""
     begun_ms = groups.bumped_ms.get(group.group_id)
     if group.state is GroupState.RECONCILING and group.target_metadata is not None:
-        return max(group.target_metadata.assignment_timestamp_ms, begun_ms or 0)
+        relapsed_ms = groups.relapsed_ms.get(group.group_id, 0)
+        return max(group.target_metadata.assignment_timestamp_ms, begun_ms or 0, relapsed_ms)
     if group.state is not GroupState.STABLE:
         return begun_ms
     moved = [groups.moved_ms.get((group.group_id, member.member_id)) for member in group.joined()]
@@ -250,14 +252,17 @@ def _see(groups: GroupContext, group: Group, member: Member, now_ms: float) -> _
     )
 
 
-def _member(member: _Seen, names: Mapping[bytes, str], waits_for: list[Json]) -> Json:
+def _member(
+    member: _Seen, numbers: Mapping[str, int], names: Mapping[bytes, str], waits_for: list[Json]
+) -> Json:
     metadata, current = member.metadata, member.current
     return {
         "member_id": member.member_id,
+        "number": numbers.get(member.member_id),
         "instance_id": metadata.instance_id,
         "is_away": member.is_away,
         "client_id": metadata.client_id,
-        "client_host": metadata.client_host,
+        "client_host": _host(metadata.client_host),
         "rack_id": metadata.rack_id,
         "subscribed_topics": list(metadata.subscribed_topic_names),
         "regex": metadata.subscribed_topic_regex,
@@ -278,7 +283,7 @@ def _member(member: _Seen, names: Mapping[bytes, str], waits_for: list[Json]) ->
     }
 
 
-def _see_old(view: Json, value: OldGroupValue) -> Generator[None, None, None]:
+def _see_old(view: Json, value: OldGroupValue, numbers: Mapping[str, int]) -> Generator[None, None, None]:
     """Add the topics and consumers of a group of an old protocol to its view."""
     view["topics"] = {
         topic.name: {"topic_id": topic_id_text(topic.topic_id), "num_partitions": topic.num_partitions}
@@ -289,7 +294,7 @@ def _see_old(view: Json, value: OldGroupValue) -> Generator[None, None, None]:
         view["assignor"] = value.strategy or None
     consumers: Sequence[RewriteConsumer | PushConsumer] = value.consumers
     for number, one in enumerate(consumers, 1):
-        view["members"].append(_old_member(one, value))
+        view["members"].append(_old_member(one, value) | {"number": numbers.get(one.consumer_id)})
         if not number % MEMBERS_AT_ONCE:
             yield
 
@@ -306,13 +311,14 @@ def _old_member(one: RewriteConsumer | PushConsumer, value: OldGroupValue) -> Js
     assert isinstance(value, RewriteGroupValue)
     return member | {
         "client_id": one.client_id,
-        "client_host": one.client_host,
+        "client_host": _host(one.client_host),
         "subscribed_topics": sorted({*one.topics, *(part.topic for part in one.fixed)}),
         "member_epoch": value.generation,
     }
 
 
 _MEMBER_OF_NO_GROUP: Json = {
+    "number": None,
     "instance_id": None,
     "is_away": False,
     "client_id": "",
@@ -333,7 +339,12 @@ _MEMBER_OF_NO_GROUP: Json = {
     "last_heartbeat_ms": None,
     "session_left_ms": None,
 }
-"""What a view says of a member where its protocol, or what the log knows of it, has no such thing."""
+"""The value of a member's field in a view where its protocol or the log has no such thing."""
+
+
+def _host(client_host: str) -> str:
+    """A client's address; Kafka writes a slash before it, on the wire and in records."""
+    return client_host.removeprefix("/")
 
 
 def _classic_member(member: ClassicMember, group: GroupMetadataValue) -> Json:
@@ -349,7 +360,7 @@ def _classic_member(member: ClassicMember, group: GroupMetadataValue) -> Json:
         "member_id": member.member_id,
         "instance_id": member.group_instance_id,
         "client_id": member.client_id,
-        "client_host": member.client_host,
+        "client_host": _host(member.client_host),
         "rack_id": subscription.rack_id or None,
         "subscribed_topics": sorted(subscription.topics),
         "client_assignors": [group.protocol] if group.protocol else [],

@@ -16,7 +16,8 @@ lines of text or JSON.
     checking/   verification of files and state, comparison of nodes, an audit of every commit
     words       causes in sentences
     protocols   the protocols of groups: their names, and the words of the older ones
-    render      times, durations, tables
+    render      times, durations, partition ranges
+    columns     tables and sentences that fit a width
     moments     moments as people type them
 
 A reader that has no answer raises `NothingToRead` (reading.source) or `Damaged` (raftlog.offline.reader).

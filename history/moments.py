@@ -48,10 +48,12 @@ class LogWindow:
     from_ms: int | None = None
     to_index: int | None = None
     to_ms: int | None = None
+    notes: tuple[str, ...] = ()
+    """Remarks for the answer: what a clock was taken as, and where the window lies outside of the log."""
 
     @classmethod
-    def between(cls, begin: Place, end: Place) -> Self:
-        return cls(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1])
+    def between(cls, begin: Place, end: Place, notes: tuple[str, ...] = ()) -> Self:
+        return cls(from_index=begin[0], from_ms=begin[1], to_index=end[0], to_ms=end[1], notes=notes)
 
     def is_begun(self, index: int, ms: int) -> bool:
         return index >= (self.from_index or 0) and (self.from_ms is None or ms >= self.from_ms)
@@ -91,13 +93,20 @@ class Moment:
     """
 
     def resolved(
-        self, *, now_ms: int, end_ms: int, after_ms: int | None = None, style: TimeStyle = LOCAL
+        self,
+        *,
+        now_ms: int,
+        end_ms: int,
+        begin_ms: int = -1,
+        after_ms: int | None = None,
+        style: TimeStyle = LOCAL,
     ) -> tuple[int | None, int | None]:
         """Return (index, epoch ms), exactly one of them ``None``; ``start`` is index 1.
 
-        ``end_ms`` is the time of the log's last entry. ``after_ms`` is the start of the window that this
-        moment ends: a clock time is then the first one after it, so that 03:00 to 03:30 is half an hour even
-        in a log that ends at 03:15.
+        ``begin_ms`` and ``end_ms`` are the times of the log's first and last entry. A clock time that the log
+        does not cover is the nearest one outside: 03:20 is five minutes after a log from 03:00 to 03:15.
+        ``after_ms`` is the start of the window that this moment ends: a clock time is then the first one
+        after it, so that 03:00 to 03:30 is half an hour even in a log that ends at 03:15.
         """
         if self.index is not None:
             return self.index, None
@@ -112,6 +121,9 @@ class Moment:
         assert self.clock_ms is not None
         shown = _shown(self.clock_ms, end_ms, style)
         at_ms = max(one for one in shown if one <= end_ms)
+        later_ms = min(one for one in shown if one > end_ms)
+        if begin_ms - at_ms > later_ms - end_ms:
+            at_ms = later_ms
         if after_ms is not None and at_ms < after_ms:
             at_ms = min((one for one in shown if one >= after_ms), default=at_ms)
         return None, at_ms

@@ -16,19 +16,19 @@ CALLED = {
     PUSH: "the push protocol (Register, Ping, Stop, Start)",
     REWRITE: "the consumer rewrite design of 2013 (JoinGroup with assignment by the server)",
 }
-"""What a group of an older protocol speaks, in plain words."""
+"""The older protocols in plain words."""
 
 _PROTOCOLS: Mapping[int, str] = {RecordType.PUSH_GROUP: PUSH, RecordType.REWRITE_GROUP: REWRITE}
 _NOUNS = {PUSH: "round", REWRITE: "generation"}
 
 
 def epoch_noun(protocol: str) -> str:
-    """What the protocol calls its epochs; the push protocol has none, and its rounds are numbered instead."""
+    """The protocol's word for its epochs; the push protocol has none, and its rounds are numbered instead."""
     return _NOUNS.get(protocol, "epoch")
 
 
 def progress_verbs(protocol: str) -> tuple[str, str, str, str]:
-    """What a member does in an epoch: it is told to give up partitions, does so, takes some, arrives."""
+    """A member's steps in an epoch: it is told to give up partitions, does so, takes some, arrives."""
     if protocol == PUSH:
         return "was sent Stop for", "stopped", "was sent Start for", "answered Start of"
     return "was told to give up", "gave up", "took", "reached"
@@ -53,7 +53,7 @@ TRIGGERS: Mapping[str, Mapping[int, str]] = {
         Trigger.GENERATION_COMPLETED: "every consumer that was alive had sent JoinGroup",
     },
 }
-"""What an entry's trigger means in an older protocol, where it is not what `history.words` says of all."""
+"""The meaning of an entry's trigger in an older protocol, where it differs from `history.words`."""
 
 REASONS: Mapping[str, Mapping[int, str]] = {
     PUSH: {

@@ -1,4 +1,4 @@
-"""Formatting shared by all output: times, durations, partition ranges, tables.
+"""Formatting shared by all output: times, durations, partition ranges.
 
 All text printed by history is formatted here, so that a moment looks the same everywhere. A log keeps
 wall-clock milliseconds; readers want their own time zone and need to know which one it was, so a full time
@@ -7,8 +7,7 @@ always ends with its offset from UTC. Nothing here reads a clock: the same log r
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
@@ -132,43 +131,16 @@ def sentence_list(parts: Sequence[str]) -> str:
     return ", ".join(parts[:-1]) + " and " + parts[-1]
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, width: int) -> list[str]:
-    """Lines of a table of ``width`` characters; only the last two columns wrap.
-
-    The other columns take the width that they need. The rest is divided between the last two, prose columns
-    in proportion to their content. If the terminal is too narrow, the table is wider than ``width`` and no
-    word is lost.
-    """
-    columns = list(zip(headers, *rows, strict=True))
-    wanted = [max(len(cell) for cell in column) for column in columns]
-    fixed, prose = wanted[:-2], wanted[-2:]
-    room = max(width - sum(fixed) - 2 * (len(wanted) - 1), 40)
-    if sum(prose) > room:
-        smaller = min(prose)
-        keep = smaller if smaller <= room // 3 else max(room // 3, room * smaller // sum(prose))
-        prose = [keep, room - keep] if prose[0] <= prose[1] else [room - keep, keep]
-    widths = fixed + prose
-    lines = [_line(headers, widths), _line(["-" * size for size in widths], widths)]
-    for row in rows:
-        cells = [textwrap.wrap(cell, size) or [""] for cell, size in zip(row, widths, strict=True)]
-        for level in range(max(len(cell) for cell in cells)):
-            lines.append(_line([cell[level] if level < len(cell) else "" for cell in cells], widths))
-    return lines
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(cell.ljust(size) for cell, size in zip(cells, widths, strict=True)).rstrip()
-
-
 class MemberNames:
-    """Compact names for member ids, assigned in order of first appearance and never reused.
+    """The names of a group's members, and of others that an answer mentions.
 
-    A short id is its own name; a UUID becomes ``m1``, ``m2``, and so on.
+    A member has the name given here. Others, for instance one that was refused before it joined, are called
+    by their id if it is short, and otherwise ``x1``, ``x2`` and so on, in order of first appearance.
     """
 
-    def __init__(self) -> None:
-        self._names: dict[str, str] = {}
-        self._taken: set[str] = set()
+    def __init__(self, names: Mapping[str, str] | None = None) -> None:
+        self._names = dict(names or {})
+        self._taken = set(self._names.values())
         self._count = 0
 
     def name(self, member_id: str) -> str:
@@ -183,7 +155,7 @@ class MemberNames:
             return member_id
         while True:
             self._count += 1
-            name = f"m{self._count}"
+            name = f"x{self._count}"
             if name not in self._taken:
                 return name
 

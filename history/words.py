@@ -129,6 +129,7 @@ TRIGGERS: dict[int, str] = {
     Trigger.TRANSACTIONAL_ID_EXPIRED: "an unused transactional id expired{detail}",
     Trigger.OFFSETS_PENDING: "{committer} committed offsets in a transaction{detail}",
     Trigger.OFFSETS_RESOLVED: "the offsets of a transaction were resolved{detail}",
+    Trigger.LEADERSHIP_ASKED: "an operator asked for a change of leadership{detail}{by}",
 }
 
 REASONS: dict[int, str] = {

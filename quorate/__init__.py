@@ -7,6 +7,7 @@ entry            makes sure that the imported modules are ours
 app              the command line; failures become one line and an exit code
 commands/        one module per command
 demo/            `quorate demo`
+spark/           the pipeline: logs as Spark tables, at any scale
 generations/     `quorate generations`: the group protocol's generations, compared
 errors           anticipated failures and exit codes
 output           text for people, JSON for programs
@@ -16,6 +17,7 @@ connection       one connection of it
 groupclient      lists and descriptions of groups, and changes to them
 faultclient      faults on demand, on every node
 groupview        the text of `groups describe`
+addresses        where the cluster is: Kafka's address leads to HTTP's, and back
 http_client      HTTP to one node
 nodes            HTTP to the nodes of a cluster
 live             the live state of a group, from its leader

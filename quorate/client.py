@@ -7,13 +7,14 @@ creating a topic that exists counts as done if the topic is as requested, as doe
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from coordinator.catalog import topicracks
 from quorate.groupclient import GroupClient
-from quorate.retrying_client import TryAgain, check
+from quorate.retrying_client import LOOKUP_S_MAX, TryAgain, check
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -30,6 +31,9 @@ from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 GROUP_RESOURCE = 32  # Kafka's numbers of config resources
 TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+HTTP_SETTINGS = ("http.advertised.host", "http.host", "http.advertised.port", "http.port")
+EVERY_ADDRESS = ("0.0.0.0", "::")
 TOPICS_DESCRIBED_MAX = 1_000  # per request
 PARTITIONS_LISTED_MAX = 10_000  # per request, so that an answer stays below a megabyte
 CONSUMER = -1  # asks as a client, not as a replica
@@ -125,6 +129,29 @@ class Client(GroupClient):
             done_before=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             is_done=lambda: self.topic(name) is None,
         )
+
+    def http_addresses(self) -> list[tuple[str, int]]:
+        """Host and port of the first node that names its HTTP listener; [] if none does."""
+
+        def attempt(deadline_s: float) -> list[tuple[str, int]]:
+            for node_id, address in self._cluster(deadline_s).items():
+                resource = DescribeConfigsResource(
+                    resource_type=BROKER_RESOURCE,
+                    resource_name=str(node_id),
+                    configuration_keys=list(HTTP_SETTINGS),
+                )
+                until_s = min(deadline_s, time.monotonic() + LOOKUP_S_MAX)
+                request = DescribeConfigsRequest(resources=[resource])
+                (result,) = self._ask(address, ApiKey.DESCRIBE_CONFIGS, request, until_s).results
+                known = {row.name: row.value or "" for row in result.configs}
+                host, bound_host, port, bound_port = [known.get(name, "") for name in HTTP_SETTINGS]
+                number = port if port not in ("", "0") else bound_port
+                if number.isdecimal() and number != "0":
+                    host = host or ("" if bound_host in EVERY_ADDRESS else bound_host) or address[0]
+                    return [(host, int(number))]
+            return []
+
+        return self._until_done(attempt)
 
     def list_offsets(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, int]:
         """The offset at a timestamp of each partition that exists; -1 if there is no later record."""

@@ -22,10 +22,15 @@ CLIENT_ID = "quorate"
 FRAME_BYTES_MAX = 64 * 1024 * 1024  # an answer listing every group of a large cluster is a few MiB
 READ_BYTES = 64 * 1024
 API_VERSIONS_VERSION = 3  # the first version that names the client; every broker since Kafka 2.4 answers it
+HTTP = b"HTTP"  # as a length that Kafka's protocol begins with, it would be a gigabyte
 
 
 class ConnectionLost(Exception):
     """The node could not be reached or stopped answering; a retry, perhaps at another node, may help."""
+
+
+class NotKafka(Exception):
+    """Something answers at the address, but not in Kafka's protocol."""
 
 
 class VersionMissing(Exception):
@@ -82,6 +87,9 @@ class ClientConnection:
             self.socket.sendall(encode_request(api, version, self._correlation_id, CLIENT_ID, body))
             payload = self._receive(deadline_s)
             correlation_id, answer = decode_response(api, version, payload)
+        except NotKafka:
+            self.close()
+            raise
         except (OSError, MalformedFrame) as error:
             self.close()
             raise ConnectionLost(f"{self.address}: {_reason(error)}") from error
@@ -98,6 +106,8 @@ class ClientConnection:
             data = self.socket.recv(READ_BYTES)
             if not data:
                 raise OSError("the node closed the connection")
+            if data.startswith(HTTP):
+                raise NotKafka(f"{self.address} is an HTTP port, not one for Kafka clients")
             payloads = self._framer.feed(data)
             if payloads:
                 return payloads[0]

@@ -18,7 +18,7 @@ import importlib.util
 import os
 import sys
 
-ROOMS = ("records", "wire", "client", "coordinator", "lineage", "raftlog", "cluster", "history", "pipeline")
+ROOMS = ("records", "wire", "client", "coordinator", "lineage", "raftlog", "cluster", "history")
 
 INSTALLATION_EXIT_CODE = 6  # ExitCode.INSTALLATION; errors.py may not be imported before the check
 INTERRUPTED_EXIT_CODE = 130  # ExitCode.INTERRUPTED
@@ -63,9 +63,14 @@ def foreign_module(home: str) -> str | None:
         places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
         found = next((place for place in places if place is not None), None)  # maybe without __init__.py
         if found is None:
+            is_checkout = os.path.isfile(os.path.join(home, "pyproject.toml"))
             return (
-                f"quorate: error: the package {room!r} that belongs to Quorate is missing beside {home}; "
-                "install Quorate again (make demo in its checkout, or its wheel's file)"
+                f"quorate: error: the package {room!r} of Quorate in {home} is missing or not installed; "
+                + (
+                    "run `pip install -e .` there"
+                    if is_checkout
+                    else "install the wheel with --force-reinstall"
+                )
             )
         own = os.path.join(os.path.realpath(os.path.join(home, room)), "")
         if not os.path.join(os.path.realpath(found), "").startswith(own):

@@ -1,7 +1,7 @@
 """Failures of commands: one line for people, one exit code for scripts.
 
 Every anticipated failure is a `CommandError` with a message, a hint and an exit code from the table below.
-The README and `quorate --help` print the same table.
+docs/commands.md and `quorate --help` have the same table.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ class ExitCode(IntEnum):
     UNREADABLE = 5
     INSTALLATION = 6
     UNWRITTEN = 7
+    DEGRADED = 8
+    NO_MAJORITY = 9
     NODE_STOPPED = 70
     INTERRUPTED = 130
 
@@ -38,6 +40,10 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
         "another module has the name of one of Quorate's packages, or an optional package is missing"
     ),
     ExitCode.UNWRITTEN: "the output could not be written (disk full, not writable)",
+    ExitCode.DEGRADED: (
+        "`cluster status`: the cluster is degraded; `cluster drain`: the node must not be stopped yet"
+    ),
+    ExitCode.NO_MAJORITY: "`cluster status`: too few nodes are up or connected for a majority",
     ExitCode.NODE_STOPPED: (
         "a node did not start or stopped itself (port in use, disk full, failed sync, damaged log)"
     ),
@@ -60,3 +66,10 @@ class CommandError(Exception):
     def as_dict(self) -> dict[str, Any]:
         """The error as `--json` prints it."""
         return {"error": self.message, "hint": self.hint, "exit_code": int(self.code)}
+
+
+class WrongArguments(CommandError):
+    """Arguments are missing or too many; whoever knows the command adds its example to the hint."""
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint, code=ExitCode.USAGE)

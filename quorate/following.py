@@ -18,6 +18,7 @@ from history.reading.opening import open_node
 from history.reading.source import LogGap, NothingToRead, Walk
 from quorate.livelog import FOLLOW_WAIT_MS, LiveLog, LiveShard
 from raftlog.env.errors import Damaged
+from raftlog.env.object_stores import is_store
 from raftlog.storage.frames import Frame
 
 POLL_S = 0.25
@@ -39,6 +40,11 @@ def followed(log: NodeLog, firsts: Mapping[int, int]) -> Iterator[tuple[int, Ite
     read.
     """
     is_live = isinstance(log, LiveLog)
+    if not is_live and is_store(log.path):
+        raise NothingToRead(
+            f"{log.path} cannot be followed: a store holds what was shipped to it; follow the running cluster"
+            " (--url) or a node's local directory"
+        )
     wait_ms = FOLLOW_WAIT_MS if len(firsts) == 1 else 0
     sources = {
         shard: _of_cluster(log, shard, first, wait_ms) if is_live else _of_files(log.path, shard, first)

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
-from history.render import MemberNames, duration, plural
-from quorate.output import assignment_text, display_width, printable, table_lines, wrapped, wrapped_table
+from history.columns import display_width, wrapped
+from history.render import MemberNames, duration, plural, ranges
+from quorate.output import assignment_text, printable, table_lines
 
 if TYPE_CHECKING:
     from quorate.groupclient import GroupDescription, Offsets
@@ -26,7 +27,11 @@ CELL_LINES_MAX = 8
 """Limit on lines for what one member owns, on a screen; a pipe gets all."""
 
 NO_EPOCH = -1
-"""Shown for a member of a classic group by Kafka's own description, and for one of a push group."""
+"""The epoch of a member of a classic group in Kafka's own description, and of one of a push group."""
+AWAY_EPOCH = -2
+"""The epoch of a static member that left for a while."""
+SILENT_SHARE = 0.5
+"""A member is called silent when less than this share of its session is left; a live one renews it sooner."""
 
 STATE_WORDS = {"STABLE": "stable", "UNREVOKED_PARTITIONS": "revoking", "UNRELEASED_PARTITIONS": "waiting"}
 
@@ -45,25 +50,48 @@ def plain_view(group: GroupDescription) -> dict[str, Any]:
     }
 
 
+def names_of(members: Iterable[View]) -> dict[str, str]:
+    """Member id -> ``m2``, for members that have a number and if it is known."""
+    return {one["member_id"]: f"m{one['number']}" for one in members if one.get("number") is not None}
+
+
+def _arrival(member: View) -> tuple[bool, int]:
+    """Sort key: members by number, then those without one."""
+    number = member.get("number")
+    return number is None, number or 0
+
+
+def with_numbers(view: View, live: View) -> dict[str, Any]:
+    """A view in which members have the numbers that they have in the leader's view."""
+    numbers = {member["member_id"]: member["number"] for member in live["members"]}
+    members = [{**member, "number": numbers.get(member["member_id"])} for member in view["members"]]
+    return {**view, "members": members}
+
+
 def lines(
     view: View,
     offsets: Offsets,
     *,
     at_ms: int | None,
-    names: MemberNames,
     ends: Mapping[tuple[str, int], int] | None = None,
     lost_before: Mapping[tuple[str, int], int] | None = None,
     width: int | None = None,
+    lines_max: int | None = None,
 ) -> list[str]:
-    """The whole description; `at_ms` is the clock of the node that answered over HTTP, or None."""
-    members: Sequence[View] = view["members"]
+    """The whole description; `at_ms` is the clock of the node that answered over HTTP, or None.
+
+    If it has more than `lines_max` lines, a member's partitions share a row in the table of offsets.
+    """
+    members: Sequence[View] = sorted(view["members"], key=_arrival)
+    view = {**view, "members": members}
+    names = MemberNames(names_of(members))
     for member in members:
-        names.name(member["member_id"])
+        names.name(member["member_id"])  # those without a number are called x1, x2 … in this text alone
     text = _head(view, at_ms, width)
     for line in _troubles(view, names):
         text += wrapped(line, width)
     text.append("")
-    text += _members(members, names, at_ms, width)
+    text += _members(members, names, at_ms, view.get("session_timeout_ms"), width)
     text += _assignments(members, names, width, has_target=view["type"] == "consumer")
     for title, sentences in (
         ("", list(_waits(view, names))),
@@ -72,8 +100,12 @@ def lines(
     ):
         text += _paragraph(title, sentences, width)
     text.append("")
-    text += _offsets(view, offsets, names, ends, lost_before or {}, width)
-    return text
+    rows = _offset_rows(view, offsets, names, ends, lost_before or {})
+    below = _below_offsets(view, offsets, ends, lost_before or {}, has_rows=bool(rows))
+    shown = _offsets(rows, width, has_ends=ends is not None)
+    if lines_max is not None and len(text) + len(shown) + len(below) > lines_max:
+        shown = _offsets_in_sum(rows, width, has_ends=ends is not None)
+    return [*text, *shown, *below]
 
 
 def _head(view: View, at_ms: int | None, width: int | None) -> list[str]:
@@ -118,7 +150,13 @@ def _troubles(view: View, names: MemberNames) -> Iterator[str]:
         yield f"{what} in a separate process with a time limit of {_span(job['deadline_ms'])}"
 
 
-def _members(members: Sequence[View], names: MemberNames, at_ms: int | None, width: int | None) -> list[str]:
+def _members(
+    members: Sequence[View],
+    names: MemberNames,
+    at_ms: int | None,
+    session_ms: int | None,
+    width: int | None,
+) -> list[str]:
     if not members:
         return ["no members"]
     has_instances = any(member["instance_id"] for member in members)
@@ -127,9 +165,9 @@ def _members(members: Sequence[View], names: MemberNames, at_ms: int | None, wid
         [
             names.name(member["member_id"]),
             member["client_id"],
-            member["client_host"].removeprefix("/"),
-            member["member_epoch"],
-            _state(member),
+            member["client_host"],
+            None if member["member_epoch"] in (NO_EPOCH, AWAY_EPOCH) else member["member_epoch"],
+            _state(member, session_ms),
             _seconds(at_ms, member.get("last_heartbeat_ms")),
             member["instance_id"],
             member["member_id"],
@@ -137,8 +175,8 @@ def _members(members: Sequence[View], names: MemberNames, at_ms: int | None, wid
         for member in members
     ]
     shown = [True] * len(headings)
-    shown[3] = any(member["member_epoch"] != NO_EPOCH for member in members)
-    shown[4] = any(member.get("state") for member in members)
+    shown[3] = any(row[3] is not None for row in rows)
+    shown[4] = any(row[4] for row in rows)
     shown[5] = any(row[5] for row in rows)
     shown[6] = has_instances
     shown[7] = any(names.name(member["member_id"]) != member["member_id"] for member in members)
@@ -147,7 +185,7 @@ def _members(members: Sequence[View], names: MemberNames, at_ms: int | None, wid
         return full
     shown[7] = False  # a truncated id is useless: ids are listed below in full
     ids = [f"{row[0]} is member {printable(str(row[7]))}" for row in rows if row[0] != row[7]]
-    return [*wrapped_table(*_picked(headings, rows, shown), width), "", *ids]
+    return [*table_lines(*_picked(headings, rows, shown), width), "", *ids]
 
 
 def _picked(
@@ -157,11 +195,17 @@ def _picked(
     return list(compress(headings, shown)), [list(compress(row, shown)) for row in rows]
 
 
-def _state(member: View) -> str | None:
-    if member.get("is_away"):
-        left = member["session_left_ms"]
-        return "away" if left is None else f"away, {duration(left)} left"
-    return STATE_WORDS.get(member.get("state") or "", member.get("state"))
+def _state(member: View, session_ms: int | None) -> str | None:
+    """A member's state in words; of one that is away or silent, how long its session lasts."""
+    left_ms = member.get("session_left_ms")
+    if member.get("is_away") or member["member_epoch"] == AWAY_EPOCH:
+        return "away" if left_ms is None else f"away, {duration(left_ms)} left"
+    state = STATE_WORDS.get(member.get("state") or "", member.get("state"))
+    if left_ms is None or session_ms is None or left_ms >= SILENT_SHARE * session_ms:
+        return state
+    return (
+        f"{state}, silent: {duration(left_ms)} left" if left_ms else f"{state}, silent: its session is over"
+    )
 
 
 def _seconds(at_ms: int | None, moment_ms: int | None) -> str | None:
@@ -184,7 +228,7 @@ def _assignments(
     ]
     headings, rows = _picked(["MEMBER", "OWNS", "TARGET"], rows, [True, True, has_target])
     lines_max = None if width is None else CELL_LINES_MAX
-    return ["", *wrapped_table(headings, rows, width, cell_lines_max=lines_max)]
+    return ["", *table_lines(headings, rows, width, cell_lines_max=lines_max)]
 
 
 def _held(member: View) -> dict[str, list[int]]:
@@ -310,14 +354,25 @@ def _paragraph(title: str, sentences: Sequence[str], width: int | None) -> list[
     return text
 
 
-def _offsets(
+@dataclasses.dataclass(frozen=True, slots=True)
+class _OffsetRow:
+    """A partition with its committed offset, its end and its owner, each None if unknown."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    end: int | None
+    lag: int | None
+    owner: str | None
+
+
+def _offset_rows(
     view: View,
     offsets: Offsets,
     names: MemberNames,
     ends: Mapping[tuple[str, int], int] | None,
     lost_before: Mapping[tuple[str, int], int],
-    width: int | None,
-) -> list[str]:
+) -> list[_OffsetRow]:
     owner_of = {
         (topic, number): names.name(member["member_id"])
         for member in view["members"]
@@ -331,17 +386,58 @@ def _offsets(
         lag = (
             None if offset is None or end is None else end - max(offset, lost_before.get((topic, number), 0))
         )
-        row: list[object] = [topic, number, offset]
-        rows.append([*row, *([end, lag] if ends is not None else []), owner_of.get((topic, number))])
+        rows.append(_OffsetRow(topic, number, offset, end, lag, owner_of.get((topic, number))))
+    return rows
+
+
+def _offsets(rows: Sequence[_OffsetRow], width: int | None, *, has_ends: bool) -> list[str]:
+    """A row for each partition."""
+    cells: list[list[object]] = [
+        [row.topic, row.partition, row.offset, row.end, row.lag, row.owner] for row in rows
+    ]
+    headings = ["TOPIC", "PARTITION", "OFFSET", "END", "LAG", "OWNER"]
+    shown = [True, True, True, has_ends, has_ends, True]
+    return table_lines(*_picked(headings, cells, shown), width) if rows else []
+
+
+def _offsets_in_sum(rows: Sequence[_OffsetRow], width: int | None, *, has_ends: bool) -> list[str]:
+    """A row for each topic of an owner, with the sums of its partitions."""
+    by_owner: dict[tuple[str, str], list[_OffsetRow]] = {}
+    for row in sorted(rows, key=lambda row: (row.topic, row.owner is None, row.owner or "")):
+        by_owner.setdefault((row.topic, row.owner or ""), []).append(row)
+    cells: list[list[object]] = [
+        [
+            topic,
+            ranges([row.partition for row in some]),
+            _sum(row.offset for row in some),
+            _sum(row.end for row in some),
+            _sum(row.lag for row in some),
+            owner or None,
+        ]
+        for (topic, owner), some in by_owner.items()
+    ]
+    headings = ["TOPIC", "PARTITIONS", "OFFSETS IN SUM", "ENDS", "LAG", "OWNER"]
+    return table_lines(*_picked(headings, cells, [True, True, True, has_ends, has_ends, True]), width)
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _below_offsets(
+    view: View,
+    offsets: Offsets,
+    ends: Mapping[tuple[str, int], int] | None,
+    lost_before: Mapping[tuple[str, int], int],
+    *,
+    has_rows: bool,
+) -> list[str]:
     num_pending = view.get("pending_offsets", 0)
     pending = [f"{plural(num_pending, 'offset')} pending in transactions"] if num_pending else []
-    if not rows:
+    if not has_rows:
         return ["no committed offsets", *pending]
-    lag_columns = ["END", "LAG"] if ends is not None else []
-    text = wrapped_table(["TOPIC", "PARTITION", "OFFSET", *lag_columns, "OWNER"], rows, width)
-    if ends is not None:
-        text.append(_lag(offsets, ends, lost_before))
-    return text + pending
+    return [*([_lag(offsets, ends, lost_before)] if ends is not None else []), *pending]
 
 
 def _lag(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
+from quorate.addresses import host_port
 from quorate.errors import CommandError, ExitCode
 
 if TYPE_CHECKING:
@@ -239,7 +240,7 @@ def first_of(urls: str, timeout_s: float, ask: Callable[[str, float], Any]) -> t
 
     If there are several, a node that does not respond gets less time.
     """
-    addresses = [text.strip().rstrip("/") for text in urls.split(",")]
+    addresses = urls_of(urls)
     one_s = timeout_s if len(addresses) == 1 else min(timeout_s, OTHERS_TIMEOUT_S)
     unreachable: CommandError | None = None
     for url in addresses:
@@ -259,8 +260,13 @@ def first_of(urls: str, timeout_s: float, ask: Callable[[str, float], Any]) -> t
 
 def node_url(address: Mapping[str, Any]) -> str:
     """The URL of a node from the address in an answer."""
-    host = f"[{address['host']}]" if ":" in address["host"] else address["host"]
-    return f"http://{host}:{address['port']}"
+    return f"http://{host_port(address['host'], address['port'])}"
+
+
+def urls_of(text: str) -> list[str]:
+    """The addresses in a text with commas; one without a scheme is HTTP's."""
+    words = [word for one in text.split(",") if (word := one.strip())]
+    return [(word if "://" in word else f"http://{word}").rstrip("/") for word in words] or [text]
 
 
 def check_address(url: str) -> None:

@@ -1,7 +1,6 @@
 """The live state of a group, read over HTTP from its current leader.
 
-The Kafka protocol does not name HTTP addresses, so they come from `--url`, as with `quorate cluster`. The
-first node that answers names the addresses of all, and is checked to belong to the same cluster. Any node
+The first node that answers names the addresses of all, and is checked to belong to the same cluster. Any node
 forwards a consistent read to the leader; while there is none, the request is repeated for a short time.
 """
 
@@ -10,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote
 
+from quorate.addresses import ClusterPlace
 from quorate.errors import CommandError, ExitCode
 from quorate.http_client import OK, HttpRefused
 from quorate.nodes import Nodes
@@ -18,10 +18,10 @@ LIVE_S_MAX = 3.0  # a failover takes less; after that the plain description is u
 
 
 class LiveView:
-    """The HTTP side of the cluster with that id, found at one of `urls` (with commas)."""
+    """The HTTP side of the cluster with that id; its address is looked up when it is first asked."""
 
-    def __init__(self, urls: str, cluster_id: str | None, timeout_s: float) -> None:
-        self._urls = urls
+    def __init__(self, place: ClusterPlace, cluster_id: str | None, timeout_s: float) -> None:
+        self._place = place
         self._cluster_id = cluster_id
         self._timeout_s = min(timeout_s, LIVE_S_MAX)
         self._nodes: Nodes | None = None
@@ -43,7 +43,7 @@ class LiveView:
 
     def _met(self) -> Nodes:
         """The nodes of the cluster, as the first one that answers names them."""
-        nodes = Nodes(self._urls, self._timeout_s)
+        nodes = Nodes(self._place.http(self._timeout_s), self._timeout_s)
         nodes.meet(everyone=False)
         if nodes.cluster_id != self._cluster_id:
             raise CommandError(

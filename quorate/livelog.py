@@ -18,7 +18,7 @@ from urllib.parse import quote
 import msgpack
 
 from history.reading.node import NodeLog
-from history.reading.source import NothingToRead, Reader
+from history.reading.source import LogGap, NothingToRead, Reader
 from history.render import sentence_list
 from history.words import shard_name
 from quorate.http_client import ANSWER_BYTES_MAX, IN_MEMORY, OK, Answer, Into
@@ -286,10 +286,10 @@ class LiveLog(NodeLog):
 
     __slots__ = ()
 
-    def last_ms(self, shard: int | None = None) -> int:
-        wanted = self.shards if shard is None else (shard,)
-        readers = (self.reader(number) for number in wanted)
-        return max((one.last_ms() for one in readers if isinstance(one, LiveShard)), default=-1)
+    def end_of(self, shard: int) -> tuple[int, LogGap | None]:
+        reader = self.reader(shard)
+        assert isinstance(reader, LiveShard)
+        return reader.last_ms(), None
 
 
 def open_live(urls: str, timeout_s: float = TIMEOUT_S) -> NodeLog:

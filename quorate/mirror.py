@@ -25,6 +25,7 @@ from pathlib import Path
 from history.render import plural
 from quorate.client import Client, Racks
 from quorate.errors import CommandError, ExitCode
+from quorate.output import unwritten_file
 from quorate.retrying_client import ClusterRefused
 from raftlog.env.files import OsFiles, replace
 from wire.errors import ErrorCode
@@ -116,7 +117,7 @@ class MirrorState:
         try:
             replace(OsFiles(), str(path), json.dumps(document, indent=1, sort_keys=True).encode())
         except OSError as error:
-            raise CommandError(f"cannot write {path}: {error}", code=ExitCode.FAILED) from error
+            raise unwritten_file(path, error) from error
 
 
 def _bad_state(path: Path, why: str) -> CommandError:
@@ -183,11 +184,16 @@ class Mirror:
         self._deletes = deletes
         self._missed: frozenset[str] = frozenset()
         self._said: dict[str, str] = {}
+        self._num_topics = 0
 
     def run(self, interval_s: float, stopping: threading.Event) -> None:
         """Run rounds until `stopping`; an unreachable cluster is retried in the next one."""
+        self._say(f"looking at the source every {interval_s:g} s, until Ctrl-C")
+        has_agreed = False
         while not stopping.is_set():
-            self.round()
+            if self.round() and not has_agreed:
+                has_agreed = True
+                self._say_agreed()
             stopping.wait(interval_s)
 
     def once(self, pause_s: float) -> None:
@@ -201,6 +207,10 @@ class Mirror:
                 f"some topics could not be mirrored: {'; '.join(self._said.values())}",
                 code=ExitCode.UNREACHABLE if is_away else ExitCode.REFUSED,
             )
+        self._say_agreed()
+
+    def _say_agreed(self) -> None:
+        self._say(f"all of the source's topics are here: {plural(self._num_topics, 'topic')}")
 
     def round(self) -> bool:
         """Read both sides and execute the plan; returns whether nothing is left to do."""
@@ -219,6 +229,7 @@ class Mirror:
             self._say_once(SIDES[1], str(error))
             return False
         self._is_well(SIDES[1], "the cluster responds again")
+        self._num_topics = len(source)
         todo = plan(source, here, self._state.made, self._missed, deletes=self._deletes)
         self._missed = todo.missing
         self._forget_what_is_gone(source, here)

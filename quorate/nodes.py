@@ -23,6 +23,7 @@ from quorate.http_client import (
     node_url,
     not_a_node,
     reason,
+    urls_of,
 )
 
 PAUSE_S = 0.1
@@ -59,8 +60,8 @@ class Nodes:
     """
 
     def __init__(self, urls: str, timeout_s: float) -> None:
-        self.urls = [url for text in urls.split(",") if (url := text.strip().rstrip("/"))]
-        for url in self.urls or [urls]:
+        self.urls = urls_of(urls)
+        for url in self.urls:
             check_address(url)
         self.timeout_s = timeout_s
         self.cluster_id = ""

@@ -1,30 +1,41 @@
 """Output of commands: aligned text for people, one JSON document for programs, never both.
 
-Text has no colour codes unless standard output is a terminal; only this module decides that.
+Text has no colour codes unless standard output is a terminal; only this module decides that. Colours are
+painted by rich, which is loaded for terminals only: a pipe need not wait for it.
 """
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
-import re
 import shutil
 import sys
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import zip_longest
-from typing import TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
+from history.columns import table
 from history.render import ranges
 from quorate.errors import CommandError, ExitCode
 
-TEXT_WIDTH_MIN = 20
-COLUMN_WIDTH_MIN = 6
-"""Narrower columns are not legible; a terminal too narrow for this wraps the lines itself."""
+if TYPE_CHECKING:
+    from rich.console import Console
 
-_PIECES = re.compile(r"[^ ,]*[ ,]+|[^ ,]+")
+
+_COLOURS = (
+    (r"^[A-Z][A-Z0-9 ]+$", "bold"),  # the headings of a table
+    (r"^-[- ]+$", "dim"),  # the rule below them
+    (r"\bStable\b", "green"),
+    (r"\b(?:Assigning|Reconciling|PreparingRebalance|CompletingRebalance)\b", "yellow"),
+    (r"\b(?:DOWN|HALTED)\b", "bold red"),
+    (r"\b[A-Z]{3,}(?:_[A-Z]+)+\b", "red"),  # Kafka's errors, and findings
+    (r"^note:", "yellow"),
+    (r"^quorate: error:", "bold red"),
+)
+"""Parts of a line that are coloured, as regular expressions, and how."""
 
 
 def prepare_output() -> None:
@@ -57,6 +68,15 @@ def unwritten(error: OSError) -> CommandError:
     )
 
 
+def unwritten_file(path: Path | str, error: OSError) -> CommandError:
+    """The error for a file that could not be written."""
+    return CommandError(
+        f"cannot write {path}: {error.strerror or error}",
+        hint="free space or make it writable, or give another place",
+        code=ExitCode.UNWRITTEN,
+    )
+
+
 def drop_output() -> None:
     """Discard pending output, which has no reader."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -68,14 +88,18 @@ def flush_output() -> None:
 
 
 def put(line: str, *, now: bool = False) -> None:
-    """Print a line unchanged; `now` flushes it, so that a reader on a pipe sees it at once."""
-    with writing():
-        print(line, flush=now)
+    """Print a line, in colour on a terminal; `now` flushes it, so that a reader on a pipe sees it at once."""
+    _print(painted(line) if use_colour(sys.stdout) else line, now)
 
 
 def put_json(text: str, *, now: bool = False) -> None:
     """Print a line of JSON, escaped so that foreign names are as harmless to a terminal as in text."""
-    put(_harmless_json(text, sys.stdout), now=now)
+    _print(_harmless_json(text, sys.stdout), now)
+
+
+def _print(line: str, now: bool) -> None:
+    with writing():
+        print(line, flush=now)
 
 
 def print_json(value: object, *, stream: TextIO | None = None) -> None:
@@ -103,28 +127,24 @@ def say(line: str = "") -> None:
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str = "nothing") -> None:
-    """Print rows under headings in aligned columns, numbers to the right; without rows, print `empty`."""
+    """Print rows under headings in columns that fit the terminal; without rows, print `empty`."""
     if not rows:
         put(empty)
         return
-    for line in table_lines(headings, rows):
+    for line in table_lines(headings, rows, terminal_width(sys.stdout)):
         put(line)
 
 
-def table_lines(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """The lines of a table, without trailing blanks."""
-    cells = [[_cell(value) for value in row] for row in rows]
-    widths = _widths(headings, cells)
-    rights = [_is_number_column([row[i] for row in rows]) for i in range(len(headings))]
-    lines = []
-    for row in [list(headings), *cells]:
-        padded = [_padded(text, width, right) for text, width, right in zip(row, widths, rights, strict=True)]
-        lines.append("  ".join(padded).rstrip())
-    return lines
-
-
-def _widths(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(display_width, column)) for column in zip(headings, *cells, strict=True)]
+def table_lines(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    width: int | None = None,
+    *,
+    cell_lines_max: int | None = None,
+) -> list[str]:
+    """The lines of `history.columns.table`, with control characters in cells escaped."""
+    harmless = [[printable(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    return table(headings, harmless, width, cell_lines_max=cell_lines_max)
 
 
 def assignment_text(partitions_by_topic: Mapping[str, Sequence[int]]) -> str:
@@ -138,19 +158,24 @@ def use_colour(stream: TextIO) -> bool:
     return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM", "") != "dumb"
 
 
-def _cell(value: object) -> str:
-    return "-" if value is None else printable(str(value))
+def painted(line: str) -> str:
+    """A line with the escape codes of its colours: headings, states, errors of Kafka, and notes stand out."""
+    from rich.text import Text
+
+    text = Text(line)
+    for pattern, style in _COLOURS:
+        text.highlight_regex(pattern, style)
+    console = _console()
+    with console.capture() as captured:
+        console.print(text, end="", soft_wrap=True)
+    return captured.get()
 
 
-def _padded(text: str, width: int, right: bool) -> str:
-    blanks = " " * (width - display_width(text))
-    return blanks + text if right else text + blanks
+@functools.cache
+def _console() -> Console:
+    from rich.console import Console
 
-
-def _is_number_column(values: Sequence[object]) -> bool:
-    """Whether a column holds numbers only, apart from unknown values and wrapped lines of other cells."""
-    known = [value for value in values if value is not None and value != ""]
-    return bool(known) and all(isinstance(value, int) for value in known)
+    return Console(force_terminal=True, highlight=False, markup=False, emoji=False)
 
 
 def printable(value: str) -> str:
@@ -163,100 +188,9 @@ def printable(value: str) -> str:
     )
 
 
-def display_width(text: str) -> int:
-    """The number of terminal columns of a text: two for wide letters, none for combining marks."""
-    if text.isascii():
-        return len(text)
-    return sum(_letter_width(letter) for letter in text)
-
-
-def _letter_width(letter: str) -> int:
-    if unicodedata.combining(letter) or unicodedata.category(letter) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-
-
 def terminal_width(stream: TextIO) -> int | None:
     """The columns of the stream's terminal; None for a pipe or file, whose width is unlimited."""
     return shutil.get_terminal_size().columns if stream.isatty() else None
-
-
-def wrapped(text: str, width: int | None, *, indent: str = "") -> list[str]:
-    """A sentence as lines of at most `width` columns, the later ones indented."""
-    if width is None:
-        return [indent + text]
-    parts = _cut(text, max(width - len(indent) - 2, TEXT_WIDTH_MIN))
-    return [indent + ("  " if place else "") + part for place, part in enumerate(parts)]
-
-
-def wrapped_table(
-    headings: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    width: int | None,
-    *,
-    cell_lines_max: int | None = None,
-) -> list[str]:
-    """The lines of a table no wider than `width`: the widest columns shrink, and their cells wrap.
-
-    A cell of more than `cell_lines_max` lines is truncated, with a note that says so.
-    """
-    lines = table_lines(headings, rows)
-    if width is None or all(display_width(line) <= width for line in lines):
-        return lines
-    cells = [[_cell(value) for value in row] for row in rows]
-    widths = _fitted(_widths(headings, cells), width)
-    narrow: list[Sequence[object]] = []
-    for row, row_cells in zip(rows, cells, strict=True):
-        columns = [
-            _capped(_cut(cell, size), cell_lines_max) for cell, size in zip(row_cells, widths, strict=True)
-        ]
-        first, *rest = zip_longest(*columns, fillvalue="")
-        # Numbers stay numbers, since alignment depends on it.
-        narrow.append([a if a is None or isinstance(a, int) else b for a, b in zip(row, first, strict=True)])
-        narrow += rest
-    return table_lines(headings, narrow)
-
-
-def _fitted(wanted: list[int], width: int) -> list[int]:
-    """Column widths that fit the width as far as columns can shrink, the widest first."""
-    widths = list(wanted)
-    excess = sum(widths) + 2 * (len(widths) - 1) - width
-    while excess > 0 and max(widths) > COLUMN_WIDTH_MIN:
-        widest = widths.index(max(widths))
-        widths[widest] -= 1
-        excess -= 1
-    return widths
-
-
-def _capped(column: list[str], lines_max: int | None) -> list[str]:
-    return column if lines_max is None or len(column) <= lines_max else [*column[: lines_max - 1], "…"]
-
-
-def _cut(text: str, width: int) -> list[str]:
-    """Lines of at most `width` columns, broken after blanks and commas, else anywhere."""
-    lines, line, line_width = [], "", 0
-    for piece in _PIECES.findall(text):
-        piece_width = display_width(piece)
-        if line and line_width + display_width(piece.rstrip()) > width:
-            lines.append(line.rstrip())
-            line, line_width = "", 0
-        while piece_width > width and display_width(piece.rstrip()) > width:
-            head = _head(piece, width)
-            lines.append(head)
-            piece = piece[len(head) :]
-            piece_width = display_width(piece)
-        line, line_width = line + piece, line_width + piece_width
-    return [*lines, line.rstrip()] if line.strip() or not lines else lines
-
-
-def _head(text: str, width: int) -> str:
-    """The longest prefix that fits, at least one letter."""
-    used = 0
-    for place, letter in enumerate(text):
-        used += _letter_width(letter)
-        if used > width and place:
-            return text[:place]
-    return text
 
 
 class Screen:
@@ -267,13 +201,18 @@ class Screen:
         self._is_terminal = stream.isatty() and os.environ.get("TERM", "") != "dumb"
         self._is_clear = False
 
+    @property
+    def room(self) -> int | None:
+        """The lines below the title; None if there is no limit."""
+        return max(shutil.get_terminal_size().lines - 3, 1) if self._is_terminal else None
+
     def show(self, title: str, lines: Sequence[str]) -> None:
         if not self._is_terminal:
             print(f"---- {title}", *lines, "", sep="\n", file=self._stream, flush=True)
             return
-        size = shutil.get_terminal_size()
-        room = max(size.lines - 3, 1)
-        shown = [title, "", *lines[:room]]
+        room = self.room or len(lines)
+        paint = painted if use_colour(self._stream) else str
+        shown = [title[: shutil.get_terminal_size().columns], "", *map(paint, lines[:room])]
         if len(lines) > room:
             shown[-1] = f"… {len(lines) - room + 1} more lines: make the window taller, or leave out --watch"
         text = "".join(f"{line}\x1b[K\n" for line in shown)

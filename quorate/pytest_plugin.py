@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MARKER: Final = (
     "quorate(nodes=1, topics=None, settings=None): cluster of the fixture `quorate`: number of nodes, "
-    "the topics to create with their numbers of partitions, and settings (docs/configuration.md)"
+    "the topics to create with their numbers of partitions, and settings (`quorate docs configuration`)"
 )
 GROUPS_TOLD_MAX: Final = 20
 """Limit on the groups that are told beside one failure."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from quorate.connection import ClientConnection, ConnectionLost, VersionMissing
+from quorate.connection import ClientConnection, ConnectionLost, NotKafka, VersionMissing
 from quorate.errors import CommandError, ExitCode
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, error_name, is_retriable
@@ -46,9 +46,11 @@ WAYS_OUT: dict[int, str] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`quorate topics list` shows all topics",
     ErrorCode.TOPIC_ALREADY_EXISTS: "`quorate topics grow NAME:PARTITIONS` adds partitions",
     ErrorCode.INVALID_CONFIG: (
-        "docs/configuration.md has the bounds, `quorate groups config` shows the values"
+        "`quorate docs configuration` has the bounds, `quorate groups config` shows the values"
     ),
-    ErrorCode.INVALID_PARTITIONS: "a topic can only grow; the number is its new partition count",
+    ErrorCode.INVALID_PARTITIONS: (
+        "a topic has at most partitions.per.topic.max partitions, a setting of the nodes, and never loses any"
+    ),
 }
 """Hints for the refusals that commands on groups or topics meet."""
 
@@ -75,12 +77,15 @@ class Unreachable(CommandError):
 
 
 class NotInTime(CommandError):
-    """The cluster answered, but only with retriable errors until the time limit."""
+    """A node answered, but none could complete the request until the time limit."""
 
     def __init__(self, bootstrap: str, timeout_s: float, reason: str) -> None:
         super().__init__(
             f"the cluster at {bootstrap} did not complete the request within {timeout_s:g} s ({reason})",
-            hint="`quorate cluster status` shows which node, shard or disk is missing",
+            hint=(
+                "without a majority of its nodes it serves nothing: `quorate cluster status` shows which "
+                "node, shard or disk is missing"
+            ),
             code=ExitCode.UNREACHABLE,
         )
 
@@ -93,6 +98,13 @@ def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
     """Parse `host:port,host:port` into pairs; raises `CommandError` (usage) naming the wrong part."""
     nodes = []
     for part in bootstrap.split(","):
+        if "://" in part:
+            address = part.strip().partition("://")[2].rstrip("/")
+            raise CommandError(
+                f"{part!r} is a URL, not HOST:PORT",
+                hint=f"for a Kafka address leave out {part.strip().partition('://')[0]}://, as in {address}",
+                code=ExitCode.USAGE,
+            )
         host, colon, port = part.strip().rpartition(":")
         if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise CommandError(
@@ -113,6 +125,7 @@ class RetryingClient:
         self._nodes_known = parse_bootstrap(bootstrap)
         self._timeout_s = timeout_s
         self._connections: dict[tuple[str, int], ClientConnection] = {}
+        self._is_answered = False  # whether a node was reached since the request began
         weakref.finalize(self, _close, self._connections)  # of a client that nobody closes
 
     @property
@@ -220,10 +233,17 @@ class RetryingClient:
         try:
             if connection is None:
                 connection = self._connections[address] = ClientConnection(*address, deadline_s)
+                self._is_answered = True  # by the negotiation of versions, which needs no other node
             return connection.call(api, request, deadline_s, version_max=version_max)
         except ConnectionLost:
             self._connections.pop(address, None)
             raise
+        except NotKafka as error:
+            raise CommandError(
+                str(error),
+                hint="give the Kafka address, which `quorate up` prints too; 9092 is the default port",
+                code=ExitCode.USAGE,
+            ) from error
         except VersionMissing as error:
             raise CommandError(
                 str(error), hint="this client is for Quorate and Kafka 3.7 or newer", code=ExitCode.REFUSED
@@ -238,12 +258,13 @@ class RetryingClient:
         """Run `attempt` until it returns, raises a final error, or the time limit passes."""
         deadline_s = time.monotonic() + self._timeout_s
         pause_s = PAUSE_S_MIN
+        self._is_answered = False
         while True:
             try:
                 return attempt(min(deadline_s, time.monotonic() + ATTEMPT_S_MAX))
             except (ConnectionLost, TryAgain) as error:
                 if time.monotonic() + pause_s >= deadline_s:
-                    if isinstance(error, TryAgain):
+                    if isinstance(error, TryAgain) or self._is_answered:
                         raise NotInTime(self.bootstrap, self._timeout_s, str(error)) from error
                     raise Unreachable(self.bootstrap, str(error)) from error
             time.sleep(pause_s)

@@ -1,7 +1,8 @@
 """The content of the log: typed records, their keys and their bytes, the body of an entry, compaction.
 
 The state of every group is a projection over these records, so this package is the only description of what
-the log can contain.  It is pure: bytes and values in, bytes and values out, no clock, no file, no randomness.
+the log can contain.  It is pure: bytes and values in, bytes and values out, no clock, no file, no randomness
+(but for `installation`, which is here because every other package may import it).
 Everything that other packages use is re-exported here; docs/records.md is the reference.
 
     values, cause   the dataclasses; their class bodies are the layouts
@@ -15,6 +16,7 @@ Everything that other packages use is re-exported here; docs/records.md is the r
     compaction      the newest record of each key
     ids             topic ids, shards, the shard of a group
     errors          errors in bytes that claim to be records
+    installation    how this copy was installed, for hints about missing packages
 """
 
 from records.cause import (
@@ -74,7 +76,9 @@ from records.jsonform import (
 )
 from records.types import (
     LATEST_FORMAT_LEVEL,
+    LEADERSHIP_SINCE,
     LEASES_SINCE,
+    NUMBERS_SINCE,
     OLD_GROUPS_SINCE,
     RACKS_SINCE,
     TRANSACTIONS_SINCE,
@@ -85,6 +89,7 @@ from records.types import (
     UnknownRecord,
 )
 from records.values import (
+    AskedLeader,
     ClassicMember,
     ClassicMemberMetadata,
     ClassicProtocol,
@@ -110,9 +115,13 @@ from records.values import (
     GroupMetadataKey,
     GroupMetadataValue,
     Key,
+    LeadershipKey,
+    LeadershipValue,
     LegacyOffsetCommitKey,
     MemberLeasesKey,
     MemberLeasesValue,
+    MemberNumberKey,
+    MemberNumberValue,
     MemberState,
     OffsetCommitKey,
     OffsetCommitValue,
@@ -151,25 +160,27 @@ from records.values import (
 )
 
 __all__ = [
-    "CAUSE_VERSION", "LATEST_FORMAT_LEVEL", "LEASES_SINCE", "METADATA_SHARD", "OLD_GROUPS_SINCE",
-    "RACKS_SINCE", "RELEASE", "TOPIC_ID_BYTES", "TRANSACTIONS_SINCE", "ZERO_UUID", "Arrival", "Cause",
-    "Certainty", "ClassicMember", "ClassicMemberMetadata", "ClassicProtocol", "ClientAssignor",
-    "ConsumerGroupCurrentMemberAssignmentKey", "ConsumerGroupCurrentMemberAssignmentValue",
-    "ConsumerGroupMemberMetadataKey", "ConsumerGroupMemberMetadataValue", "ConsumerGroupMetadataKey",
-    "ConsumerGroupMetadataValue", "ConsumerGroupPartitionMetadataKey",
-    "ConsumerGroupPartitionMetadataValue", "ConsumerGroupRegularExpressionKey",
-    "ConsumerGroupRegularExpressionValue", "ConsumerGroupTargetAssignmentMemberKey",
-    "ConsumerGroupTargetAssignmentMemberValue", "ConsumerGroupTargetAssignmentMetadataKey",
-    "ConsumerGroupTargetAssignmentMetadataValue", "Entry", "Expiry", "FormatLevelKey", "FormatLevelValue",
-    "GroupConfigKey", "GroupConfigValue", "GroupMetadataKey", "GroupMetadataValue", "Key",
+    "CAUSE_VERSION", "LATEST_FORMAT_LEVEL", "LEADERSHIP_SINCE", "LEASES_SINCE", "METADATA_SHARD",
+    "NUMBERS_SINCE", "OLD_GROUPS_SINCE", "RACKS_SINCE", "RELEASE", "TOPIC_ID_BYTES", "TRANSACTIONS_SINCE",
+    "ZERO_UUID",
+    "Arrival", "AskedLeader", "Cause", "Certainty", "ClassicMember", "ClassicMemberMetadata",
+    "ClassicProtocol", "ClientAssignor", "ConsumerGroupCurrentMemberAssignmentKey",
+    "ConsumerGroupCurrentMemberAssignmentValue", "ConsumerGroupMemberMetadataKey",
+    "ConsumerGroupMemberMetadataValue", "ConsumerGroupMetadataKey", "ConsumerGroupMetadataValue",
+    "ConsumerGroupPartitionMetadataKey", "ConsumerGroupPartitionMetadataValue",
+    "ConsumerGroupRegularExpressionKey", "ConsumerGroupRegularExpressionValue",
+    "ConsumerGroupTargetAssignmentMemberKey", "ConsumerGroupTargetAssignmentMemberValue",
+    "ConsumerGroupTargetAssignmentMetadataKey", "ConsumerGroupTargetAssignmentMetadataValue", "Entry",
+    "Expiry", "FormatLevelKey", "FormatLevelValue", "GroupConfigKey", "GroupConfigValue",
+    "GroupMetadataKey", "GroupMetadataValue", "Key", "LeadershipKey", "LeadershipValue",
     "LegacyOffsetCommitKey", "MalformedEntry", "MalformedId", "MalformedRecord", "MemberLeasesKey",
-    "MemberLeasesValue", "MemberState", "OffsetCommitKey", "OffsetCommitValue", "PartitionRacks",
+    "MemberLeasesValue", "MemberNumberKey", "MemberNumberValue", "MemberState", "OffsetCommitKey",
+    "OffsetCommitValue", "PartitionRacks",
     "PendingOffsetKey", "PendingOffsetValue", "Phases", "PushConsumer", "PushGroupKey", "PushGroupValue",
     "PushPartitions", "PushState", "PushTopic", "RawRecord", "Reason", "ReasonKind", "Record", "RecordType",
-    "RecordsError", "Ref", "RewriteConsumer", "RewriteGroupKey",
-    "RewriteGroupValue", "RewritePartitions", "RewriteTopic", "Stamped", "TermStartKey", "TermStartValue",
-    "TermWhy", "TopicKey",
-    "TopicLeases", "TopicMetadata", "TopicPartitions", "TopicRacksKey", "TopicRacksValue", "TopicValue",
+    "RecordsError", "Ref", "RewriteConsumer", "RewriteGroupKey", "RewriteGroupValue", "RewritePartitions",
+    "RewriteTopic", "Stamped", "TermStartKey", "TermStartValue", "TermWhy", "TopicKey", "TopicLeases",
+    "TopicMetadata", "TopicPartitions", "TopicRacksKey", "TopicRacksValue", "TopicValue",
     "TransactionGroup", "TransactionKey", "TransactionState", "TransactionTopic", "TransactionValue",
     "TransactionsResolvedKey", "TransactionsResolvedValue", "Trigger", "UnknownRecord", "UnknownType",
     "UnsupportedVersion", "Value", "body_from_json", "body_to_json", "cause_from_json", "cause_to_json",

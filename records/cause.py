@@ -61,6 +61,7 @@ class Trigger(IntEnum):
     TRANSACTIONAL_ID_EXPIRED = 35
     OFFSETS_PENDING = 36
     OFFSETS_RESOLVED = 37
+    LEADERSHIP_ASKED = 38
 
 
 class ReasonKind(IntEnum):

@@ -69,8 +69,10 @@ _CLASSES: tuple[tuple[RecordType, type[Any], type[Any]], ...] = (
     (RecordType.PENDING_OFFSET, v.PendingOffsetKey, v.PendingOffsetValue),
     (RecordType.TRANSACTIONS_RESOLVED, v.TransactionsResolvedKey, v.TransactionsResolvedValue),
     (RecordType.MEMBER_LEASES, v.MemberLeasesKey, v.MemberLeasesValue),
+    (RecordType.MEMBER_NUMBER, v.MemberNumberKey, v.MemberNumberValue),
     (RecordType.REWRITE_GROUP, v.RewriteGroupKey, v.RewriteGroupValue),
     (RecordType.PUSH_GROUP, v.PushGroupKey, v.PushGroupValue),
+    (RecordType.LEADERSHIP, v.LeadershipKey, v.LeadershipValue),
 )
 
 # Versions above 0. No node wrote version 0 of the old groups, so their format level stays what it was.

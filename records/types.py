@@ -15,11 +15,13 @@ from typing import Any, NamedTuple
 
 from records.values import Key, Value
 
-LATEST_FORMAT_LEVEL = 5  # the highest format level whose records this release writes and reads
+LATEST_FORMAT_LEVEL = 6  # the highest format level whose records this release writes and reads
 RACKS_SINCE = 2  # the format level that introduced TOPIC_RACKS
 TRANSACTIONS_SINCE = 3  # the format level that introduced TRANSACTION, PENDING_OFFSET, TRANSACTIONS_RESOLVED
 LEASES_SINCE = 4  # the format level that introduced MEMBER_LEASES
 OLD_GROUPS_SINCE = 5  # the format level that introduced the groups of older protocols: 1010 and 1011
+NUMBERS_SINCE = 6  # the format level that introduced MEMBER_NUMBER
+LEADERSHIP_SINCE = 6  # the format level that introduced LEADERSHIP
 
 
 class RecordType(IntEnum):
@@ -44,8 +46,10 @@ class RecordType(IntEnum):
     PENDING_OFFSET = 1006
     TRANSACTIONS_RESOLVED = 1007
     MEMBER_LEASES = 1008
+    MEMBER_NUMBER = 1009
     REWRITE_GROUP = 1010
     PUSH_GROUP = 1011
+    LEADERSHIP = 1012
 
 
 class RawRecord(NamedTuple):

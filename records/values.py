@@ -339,6 +339,24 @@ class MemberLeasesValue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemberNumberKey:
+    """A member of a group of any protocol; an empty member id is the group itself."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberNumberValue:
+    """The member's number by arrival in the group's life, from 1 on; the group has that of its newest.
+
+    `has_left` is 1 for one that is no member any more, and would have the number again if it came back."""
+
+    number: I32
+    has_left: I8 = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TermStartKey:
     """The latest term of a shard."""
 
@@ -395,6 +413,27 @@ class FormatLevelValue:
     """The highest format level that writers may use."""
 
     level: I32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipKey:
+    """Requests of operators about leadership."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedLeader:
+    """The node that shall lead a shard; the metadata shard is -1."""
+
+    shard: I32
+    node_id: I32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeadershipValue:
+    """The drained nodes, ascending, and the leaders that were asked for, by shard."""
+
+    drained: tuple[I32, ...]
+    asked: tuple[AskedLeader, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -613,7 +652,9 @@ Key = (
     | PendingOffsetKey
     | TransactionsResolvedKey
     | MemberLeasesKey
+    | MemberNumberKey
     | PushGroupKey
+    | LeadershipKey
     | RewriteGroupKey
 )
 Value = (
@@ -635,6 +676,8 @@ Value = (
     | PendingOffsetValue
     | TransactionsResolvedValue
     | MemberLeasesValue
+    | MemberNumberValue
     | PushGroupValue
+    | LeadershipValue
     | RewriteGroupValue
 )

@@ -28,7 +28,8 @@ session.timeout.ms = 30_000
 
 The same in the environment is `{prefix}KAFKA_PORT=9092`, as a flag `--kafka-port 9092`. An unknown
 name or an invalid value stops the node with one line that says where it was found and suggests a known
-setting.
+setting. `QUORATE_BOOTSTRAP` and `QUORATE_URL` are no settings: they tell commands [which cluster to
+ask](operations.md#which-cluster-a-command-asks). `quorate settings [NAME]` prints this table, or a row of it.
 
 | Setting | Default | Unit | Range | Meaning |
 |---|---|---|---|---|

@@ -1,4 +1,4 @@
-"""Renders docs/state-machines.md: `python -m tests.state_machines > docs/state-machines.md`."""
+"""Renders docs/proofs/state-machines.md: `python -m tests.state_machines > docs/proofs/state-machines.md`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _head() -> Iterator[str]:
     yield "older protocols. Rendered from `coordinator/state/machines.py`,"
     yield "`raftlog/replica/replica_state.py`, `cluster/runtime/shard_state.py` and"
     yield "`lineage/push/machines.py`. Do not edit; run"
-    yield "`python -m tests.state_machines > docs/state-machines.md`."
+    yield "`python -m tests.state_machines > docs/proofs/state-machines.md`."
 
 
 def _member() -> Iterator[str]:
@@ -153,7 +153,7 @@ def _shard() -> Iterator[str]:
 
 def _push() -> Iterator[str]:
     yield from ("", "## Consumer of a push group, as its coordinator sees it", "")
-    yield "The state of record 1011 ([generations.md](generations.md#seed-004-push))."
+    yield "The state of record 1011 ([generations.md](../generations.md#seed-004-push))."
     yield from ("", "| State | What happens | Next state |", "|---|---|---|")
     known = [
         ("–" if state is None else state.name, turn, "–" if to is None else to.name)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TESTS = {
     f"{path.relative_to(ROOT)}::{name}"
     for path in (ROOT / "tests").rglob("test_*.py")
@@ -18,7 +18,7 @@ TESTS = {
 }
 
 FEATURES = {*map(str, range(1, 70)), *(f"S{number}" for number in range(1, 10))}
-"""The rows that docs/conformance.md must have, each once."""
+"""The rows that docs/proofs/conformance.md must have, each once."""
 
 BUGS_OF_OTHERS = """
     12759 15643 16106 16118 16147 16185 16249 16312 16770 16831 17228 17306 17317 17507 17578 17593
@@ -28,11 +28,11 @@ BUGS_OF_OTHERS = """
     20930 20983 20985 21102 21117
     PR-22739 PR-23542
 """
-"""Kafka's issues that docs/conformance.md must mention."""
+"""Kafka's issues that docs/proofs/conformance.md must mention."""
 
 HOUSES = (
     *("records", "wire", "client", "coordinator", "lineage"),
-    *("raftlog", "cluster", "history", "pipeline", "quorate"),
+    *("raftlog", "cluster", "history", "quorate"),
 )
 NAMED_BY_CONTENT = ("wire/messages", "quorate/commands")
 """Packages without a map: each module has the name of its message, or of its command."""
@@ -102,7 +102,7 @@ def test_every_difference_from_the_kip_has_its_reason_and_its_test() -> None:
         assert any(word in row.partition(" | ")[0] for row in rows), word
 
 
-@pytest.mark.parametrize("house", ["coordinator", "raftlog", "cluster", "history", "pipeline"])
+@pytest.mark.parametrize("house", ["coordinator", "raftlog", "cluster", "history", "quorate/spark"])
 def test_the_map_names_every_room(house: str) -> None:
     """docs/architecture.md and the package's docstring name each one; contracts hold what each may import."""
     rooms = {f"{path.parent.name}/" for path in (ROOT / house).glob("*/__init__.py")}
@@ -150,7 +150,9 @@ def test_every_benchmark_has_its_figures() -> None:
 
 def test_every_feature_and_every_bug_of_others_is_answered_for() -> None:
     """Each is answered with a test, or with words instead; a row may hold several numbers."""
-    features, _, bugs = (ROOT / "docs" / "conformance.md").read_text().partition("## Bugs of others")
+    features, _, bugs = (
+        (ROOT / "docs" / "proofs" / "conformance.md").read_text().partition("## Bugs of others")
+    )
     assert Counter(re.findall(r"^\| (S?\d+) \|", features, re.MULTILINE)) == Counter(FEATURES)
     rows = re.findall(r"^\| ((?:PR-)?\d{5}[\d, ]*) \| .* \| (.+) \| (.+) \|$", bugs, re.MULTILINE)
     assert Counter(re.findall(r"[-\w]+", " ".join(numbers for numbers, _, _ in rows))) == Counter(

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 ROOMS = (
     *("records", "wire", "client", "coordinator", "lineage"),
-    *("raftlog", "cluster", "history", "pipeline", "quorate"),
+    *("raftlog", "cluster", "history", "quorate"),
 )
 MESSAGES = "wire/messages/"
 """The schemas of the protocol, whose nested classes share names."""

@@ -12,12 +12,14 @@ from raftlog.replica.replica_state import REPLICA_TRANSITIONS, ReplicaEvent, Rep
 
 from .state_machines import document
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "state-machines.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "proofs" / "state-machines.md"
 LEADING = {ReplicaState.CATCH_UP, ReplicaState.READY}
 
 
 def test_the_document_is_the_rendering() -> None:
-    assert DOCUMENT.read_text() == document(), "run: python -m tests.state_machines > docs/state-machines.md"
+    assert DOCUMENT.read_text() == document(), (
+        "run: python -m tests.state_machines > docs/proofs/state-machines.md"
+    )
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ class _Commit(NamedTuple):
     retries: bool
     releases: bool
     tenures: frozenset[tuple[TopicPartition, int]]
-    """Of the partitions that the member had when the commit was made."""
+    """The partitions that the member had when the commit was made."""
 
 
 class CommitManager:

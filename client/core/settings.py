@@ -61,7 +61,7 @@ ELSEWHERE: Final = {
     "stats.cb": "explain() and the logger quorate.consumer",
     "statistics.interval.ms": "explain() and the logger quorate.consumer",
 }
-"""What stands for settings of other clients that are not taken."""
+"""Our settings instead of those of other clients that are not taken."""
 
 _COORDINATORS: Final = (
     "{0} is the coordinator's with the consumer group protocol: set the group's consumer.{0}"

@@ -5,8 +5,12 @@ app            the API on aiohttp: `routes` with the answers of `reads`, and the
 routes         the API as a table: paths, parameters, answers; router and OpenAPI use it
 schemas        the JSON schemas of its answers
 reads          answers from the projections of this node
-writes         changes by operators: the leader of a shard, the format level
+writes         changes by operators: the format level, faults
+leadership     changes by operators: transfers, and drained nodes
+launcher       kill and restart, carried out by the `quorate up` that runs the node
 leases         members of groups that live as long as a stream of events
+page           the page at `/`, and which pages may read the answers
+feeds          groups live, as server-sent events
 file_server    the committed log, its snapshot, the evidence
 metrics        /metrics in Prometheus' format
 shard_metrics  the figures of a shard as metrics

@@ -11,17 +11,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from cluster.http import reads, writes
+from cluster.http import leadership, reads, writes
+from cluster.http.feeds import GroupFeeds
 from cluster.http.file_server import FileServer, busy, taken
 from cluster.http.hosts import OPEN_PATHS, Hosts
+from cluster.http.launcher import Launcher
 from cluster.http.leases import LeaseServer
 from cluster.http.metrics import NodeMetrics
 from cluster.http.node_view import HttpNode, Json
+from cluster.http.page import let_pages_read, page
 from cluster.http.places import PlacedConnection, Places
 from cluster.http.routes import ROUTES, HttpError, Route, openapi
 from cluster.http.text import json_text
@@ -54,6 +58,8 @@ def application(
     logging.getLogger("aiohttp.server").addFilter(_CLIENTS_FAULT)
     app = web.Application(client_max_size=settings.http_body_max_bytes, middlewares=[api.guard])
     app.cleanup_ctx.append(metrics.looking)
+    app.on_response_prepare.append(api.let_pages_read)
+    app.on_shutdown.append(api.feeds.end)
     app[LEASES] = leases
     for route in ROUTES:
         if route.method == "GET":  # and HEAD
@@ -102,6 +108,7 @@ class Api:
         self._places = places
         self._settings = settings
         self._hosts = Hosts(settings)
+        self._launcher = Launcher(settings.launcher_dir)
         self._metrics = metrics
         self._release = release
         self._document = openapi(release)
@@ -110,6 +117,7 @@ class Api:
         self._at_work = 0
         self._waiting = 0
         self._files = FileServer()
+        self.feeds = GroupFeeds(self._files, self._group_text, self._committed)
 
     # Around every request.
 
@@ -181,6 +189,9 @@ class Api:
             return refusal(
                 HttpError(500, "INTERNAL", "the node failed to respond because of an internal error", hint)
             )
+
+    async def let_pages_read(self, request: web.Request, response: web.StreamResponse) -> None:
+        let_pages_read(request, response, self._node.known_nodes)
 
     async def as_of(self, shard: AnyShardRuntime, machine: Any, index: int) -> None:
         """Wait until what was read of `machine` at `index` is committed; HttpError 503 if that never happens.
@@ -286,6 +297,9 @@ class Api:
 
     # One method per route.
 
+    async def page(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return page(self._node.known_nodes)
+
     async def healthz(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         return web.json_response({"status": "ok"})
 
@@ -303,7 +317,8 @@ class Api:
         return web.Response(body=self._metrics.render(counts), content_type="text/plain", charset="utf-8")
 
     async def cluster(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
-        return web.json_response(reads.cluster(self._node, self._release))
+        document = reads.cluster(self._node, self._release)
+        return web.json_response(document | {"launcher": self._launcher.is_there()})
 
     async def topics(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         node = self._node
@@ -325,6 +340,20 @@ class Api:
             raise reads.no_group(group_id)
         return await self.json(answer)
 
+    async def group_events(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        shard = self._node.shard_for(given["group_id"])
+        reads.check_readable(shard)
+        last = request.headers.get("Last-Event-ID", "")
+        after = int(last) if last.isdecimal() else given["after"]
+        with self._waits("TOO_MANY_FEEDS", "too many live feeds and long polls are open already"):
+            return await self.feeds.serve(request, shard, given["group_id"], after)
+
+    async def _group_text(self, shard: AnyShardRuntime, group_id: str) -> str:
+        """Return a group as JSON, also one that does not exist, once what it shows is committed."""
+        machine, found = shard.machine, await self.in_slices(reads.group(self._node, group_id))
+        await self.as_of(shard, machine, found["as_of_index"])
+        return await self.in_slices(json_text(found))
+
     async def group_configs(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         node, group_id = self._node, given["group_id"]
         shard, consistent = node.shard_for(group_id), given["consistent"]
@@ -335,7 +364,28 @@ class Api:
 
     async def transfer(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         shard = reads.shard_named(self._node, given["shard"])
-        return web.json_response(await writes.transfer(self._node, shard, given["to"], str(request.remote)))
+        answer = await leadership.transfer(self._node, shard, given["to"], str(request.remote))
+        return web.json_response(answer)
+
+    async def undo_transfer(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        shard = reads.shard_named(self._node, given["shard"])
+        return web.json_response(await leadership.undo_transfer(self._node, shard, str(request.remote)))
+
+    async def drain(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return await self._drain(request, given["node"], is_drained=True)
+
+    async def undrain(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        return await self._drain(request, given["node"], is_drained=False)
+
+    async def _drain(self, request: web.Request, node_id: int, *, is_drained: bool) -> web.StreamResponse:
+        asker = str(request.remote)
+        return web.json_response(
+            await leadership.drain(self._node, node_id, is_drained=is_drained, asker=asker)
+        )
+
+    async def run_node(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        asker = str(request.remote)
+        return web.json_response(await self._launcher.run(given["command"], given["node"], asker))
 
     async def upgrade(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         return web.json_response(await writes.upgrade(self._node, str(request.remote)))
@@ -382,11 +432,17 @@ class Api:
         return await self._files.evidence(request, self._node.evidence, given)
 
     async def _poll(self, shard: AnyShardRuntime, index: int, wait_ms: int) -> None:
+        with self._waits("TOO_MANY_POLLS", "too many long polls are waiting already"):
+            await self._committed(shard, index, wait_ms)
+
+    @contextmanager
+    def _waits(self, error: str, message: str) -> Iterator[None]:
+        """Count a request among those that wait; HttpError 429 if there are too many."""
         if self._waiting >= self._settings.http_waiting_max:
-            raise busy("TOO_MANY_POLLS", "too many long polls are waiting already")
+            raise busy(error, message)
         self._waiting += 1
         try:
-            await self._committed(shard, index, wait_ms)
+            yield
         finally:
             self._waiting -= 1
 

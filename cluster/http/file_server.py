@@ -118,7 +118,7 @@ class FileServer:
         """Send the snapshot file; a newer one that replaces it meanwhile changes nothing here."""
         async with self._place():
             try:
-                source = await _in_thread(shard.replica.log.snapshot)
+                source = await in_thread(shard.replica.log.snapshot)
             except FileNotFoundError:
                 hint = "its log is complete without one"
                 raise HttpError(
@@ -132,7 +132,7 @@ class FileServer:
                 response.content_length = source.size
                 await response.prepare(request)
                 for at in range(0, source.size, SLICE_BYTES):
-                    await taken(request, response.write(await _in_thread(source.chunk, at, SLICE_BYTES)))
+                    await taken(request, response.write(await in_thread(source.chunk, at, SLICE_BYTES)))
                     await self._rest()
             finally:
                 source.close()
@@ -146,7 +146,7 @@ class FileServer:
             noted.flush()
             newest = _Newest(given["limit"])
             needle = about(given["group"]) if given["group"] else b""
-            for data in await _in_thread(noted.contents):
+            for data in await in_thread(noted.contents):
                 async for payload, _ in self._in_slices(notes_in(data), NOTES_PER_LOOK):
                     if needle in payload:
                         newest.take(payload)
@@ -187,8 +187,16 @@ class FileServer:
                 piece = bytearray()
                 async for frame in self._in_slices(iter(frames_in(data)), 1):
                     is_large = len(frame.body) > LARGE_ENTRY_BYTES
-                    piece += await _in_thread(encode, frame) if is_large else encode(frame)
+                    piece += await in_thread(encode, frame) if is_large else encode(frame)
                 yield bytes(piece)
+
+    async def frames(self, shard: AnyShardRuntime, first: int, limit: int) -> AsyncGenerator[Frame, None]:
+        """Yield the committed entries of one answer, a slice at a time; KeyError if they were removed."""
+        slices = self._slices(shard, first, limit)
+        async with aclosing(slices):
+            async for data in slices:
+                async for frame in self._in_slices(iter(frames_in(data)), 1):
+                    yield frame
 
     async def _slices(self, shard: AnyShardRuntime, first: int, limit: int) -> AsyncGenerator[bytes, None]:
         """Yield whole committed frames: of the live log directly, of the archive in a thread.
@@ -201,7 +209,7 @@ class FileServer:
             while room > 0 and limit > 0 and first <= shard.commit_index:
                 if first < replica.log.live_from:
                     archive = archive or replica.log.archive()
-                    data = await _in_thread(archive.frames, first, SLICE_BYTES)
+                    data = await in_thread(archive.frames, first, SLICE_BYTES)
                 else:
                     data = replica.log.read(first, SLICE_BYTES)
                 data, count = _cut(data, limit)
@@ -252,7 +260,7 @@ async def _first(pieces: AsyncIterator[bytes], shard: AnyShardRuntime, first: in
     except RaftlogError as error:
         raise HttpError(500, "DAMAGED", str(error), VERIFY_HINT) from None
     except KeyError:
-        kept = await _in_thread(shard.replica.log.first_kept)
+        kept = await in_thread(shard.replica.log.first_kept)
     if kept <= first:
         message = f"entry {first} of {shard_name(shard)} is being moved to the archive"
         raise HttpError(503, "MOVING", message, "try again", retry_after_s=RETRY_AFTER_S)
@@ -275,7 +283,7 @@ def _cut(data: bytes, limit: int) -> tuple[bytes, int]:
     return data[:at], count
 
 
-async def _in_thread(fn: Callable[..., T], *args: object) -> T:
+async def in_thread(fn: Callable[..., T], *args: object) -> T:
     return await asyncio.get_running_loop().run_in_executor(None, fn, *args)
 
 

@@ -267,7 +267,7 @@ def _refused(error: ConsumerError) -> HttpError:
     """Return the answer for an error of the member."""
     if isinstance(error, KafkaError):
         status = STATUS.get(ErrorCode(error.code), 409) if error.name in ErrorCode.__members__ else 409
-        return HttpError(status, error.name, str(error), "docs/leases.md")
+        return HttpError(status, error.name, str(error), "`quorate docs leases` has the contract")
     if isinstance(error, TimedOut):
         return HttpError(503, "NOT_JOINED", str(error), "try again; /readyz shows whether the node is ready")
     return HttpError(503, "LEASE_ENDED", str(error), "open another lease")

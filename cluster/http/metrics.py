@@ -26,6 +26,7 @@ from cluster.http.recent import Recent
 from cluster.http.shard_metrics import ShardFamilies
 from cluster.kafka.counters import LATENCY_BUCKETS_MS, KafkaCounters
 from cluster.kafka.listener import KafkaListener
+from coordinator.leadership import asked_leader
 from coordinator.shard import Counts
 from coordinator.state.machines import ClassicState, GroupState
 from raftlog.transport.links import Links
@@ -74,6 +75,8 @@ class NodeMetrics(Collector):
             yield from _heartbeats(heartbeats)
         if (clock := about.get("clock")) is not None:
             yield from _clock(clock)
+        if (shipping := about.get("shipping")) is not None:
+            yield from _shipping(shipping)
         if node.links is not None:
             yield from _links(node.links)
         if node.metadata.is_ready:
@@ -95,6 +98,15 @@ def _shards(node: HttpNode) -> Iterator[Metric]:
     yield gauge(
         "quorate_shard_leader", "Id of the node that leads the shard, -1 if no leader is known.", "shard", ids
     )
+    asked = {name: asked_leader(node.catalog.leadership, shard.shard) for name, shard in shards.items()}
+    yield gauge(
+        "quorate_shard_asked_leader",
+        "Id of the node that a transfer asked to lead the shard, -1 if balancing chooses.",
+        "shard",
+        {name: NO_LEADER if node_id is None else node_id for name, node_id in asked.items()},
+    )
+    drained = {str(node_id): node_id in node.catalog.leadership.drained for node_id in node.voters}
+    yield gauge("quorate_node_drained", "1 while the node is drained: it leads nothing.", "node", drained)
     families = ShardFamilies()
     for name, shard in shards.items():
         families.add(shard, shard.status(), name)
@@ -137,6 +149,21 @@ def _clock(status: Json) -> Iterator[Metric]:
         ("not_believed", "Jump of most wall clocks that is not trusted yet.", status["not_believed_ms"]),
     ):
         yield GaugeMetricFamily(f"quorate_clock_{name}_seconds", help_text, value=value_ms / MS_PER_SECOND)
+
+
+def _shipping(status: Json) -> Iterator[Metric]:
+    for name, help_text in (
+        ("segments_shipped", "Sealed segments that the store of log.archive.url got from this node."),
+        ("bytes_shipped", "Bytes of these segments."),
+        ("failures", "Attempts to ship that failed."),
+    ):
+        yield CounterMetricFamily(f"quorate_shipping_{name}", help_text, value=status[name])
+    for name, help_text in (
+        ("segments_left", "Sealed segments that the store has not got yet, as of the last look."),
+        ("bytes_left", "Bytes of these segments."),
+        ("segments_lost", "Gaps in the store: retention removed segments before they were shipped."),
+    ):
+        yield GaugeMetricFamily(f"quorate_shipping_{name}", help_text, value=status[name])
 
 
 def _links(links: Links) -> Iterator[Metric]:

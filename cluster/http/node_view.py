@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from cluster.kafka.node_view import KafkaNode
+from cluster.node_info import NodeInfo
 from cluster.runtime.catalog_duties import CatalogRuntime
 from cluster.runtime.group_duties import GroupRuntime
 from cluster.runtime.shard_runtime import AnyShardRuntime
@@ -35,6 +36,10 @@ class HttpNode(KafkaNode, Protocol):
     @property
     def all_shards(self) -> Sequence[AnyShardRuntime]:
         """The metadata shard, then the group shards."""
+
+    @property
+    def known_nodes(self) -> Sequence[NodeInfo]:
+        """The nodes that were in contact since the start, this one included."""
 
     @property
     def links(self) -> Links | None:

@@ -17,6 +17,7 @@ from cluster.node_info import NodeInfo
 from cluster.runtime.shard_runtime import AnyShardRuntime
 from coordinator import views
 from coordinator.groupconfigs import in_force
+from coordinator.leadership import asked_leader
 from raftlog.storage.evidence import Refusal
 from records import METADATA_SHARD, topic_id_text
 from wire.apis import api_name
@@ -81,7 +82,14 @@ def cluster(node: HttpNode, release: str) -> Json:
         "heartbeats": about.get("heartbeats"),
         "clock": about.get("clock"),
         "nodes": _nodes(node, about, release),
-        "shards": [{"shard": shard.shard, **shard.status()} for shard in node.all_shards],
+        "shards": [
+            {
+                "shard": shard.shard,
+                "asked_leader": asked_leader(node.catalog.leadership, shard.shard),
+                **shard.status(),
+            }
+            for shard in node.all_shards
+        ],
     }
 
 
@@ -100,6 +108,7 @@ def _nodes(node: HttpNode, about: Json, release: str) -> list[Json]:
                 "node_id": node_id,
                 "is_self": is_self,
                 "in_contact": info is not None,
+                "drained": node_id in node.catalog.leadership.drained,
                 "kafka": None if info is None else {"host": info.kafka_host, "port": info.kafka_port},
                 "http": None if info is None else http_address(info),
                 "release": release if is_self else getattr(peer, "release", None),

@@ -193,8 +193,13 @@ def _integer(name: str, default: int | None, low: int, high: int, reason: str) -
     return Parameter(name=name, reason=reason, default=default, is_integer=True, low=low, high=high)
 
 
+def _integer_in_path(name: str, low: int, high: int, reason: str) -> Parameter:
+    return Parameter(name=name, reason=reason, in_path=True, is_integer=True, low=low, high=high)
+
+
 _GROUP_ID = Parameter(name="group_id", reason="The group, percent-encoded.", in_path=True)
 _SHARD = Parameter(name="shard", reason="Number of a group shard, or `metadata`.", in_path=True)
+_NODE = _integer_in_path("node", 0, 2**31 - 1, "The node's id.")
 _FROM = _integer("from", 1, 0, 2**63 - 1, "First Raft index to return.")
 _LIMIT = _integer("limit", 100, 1, LOG_FRAMES_MAX, "Maximum number of entries; continue from `next_index`.")
 _WAIT = _integer(
@@ -221,10 +226,21 @@ _CONSISTENT = _integer("consistent", 0, 0, 1,
 _CATALOG = _integer("catalog_index", 0, 0, 2**63 - 1,
     "Set by redirects of `consistent=1`: the commit index that the metadata shard's leader confirmed.")
 # fmt: on
-_TO = _integer("to", None, 0, 2**31 - 1, "Id of the new leader; by default the most advanced follower.")
+_COMMAND = Parameter(
+    name="command",
+    reason="`kill`: kill -9, it stays down; `restart`: stop it if it runs, and start it.",
+    in_path=True,
+    choices=("kill", "restart"),
+)
+# fmt: off
+_AFTER_INDEX = _integer("after", None, 0, 2**63 - 1,
+    "The id of the last event that was read, as the header `Last-Event-ID`.")
+_TO = _integer("to", None, 0, 2**31 - 1,
+    "Id of the new leader; by default the node that leads the fewest shards.")
+# fmt: on
 _AFTER = Parameter(name="after", reason="Return groups after this group id.", default="")
 _PAGE = _integer("limit", 100, 1, GROUPS_PAGE_MAX, "Maximum number of groups.")
-_FAULT_ID = Parameter(name="id", reason="The fault's id.", in_path=True, is_integer=True, low=1, high=ID_MAX)
+_FAULT_ID = _integer_in_path("id", 1, ID_MAX, "The fault's id.")
 # fmt: off
 _FAULT_FIELDS = (
     Parameter(name="action", reason="What the fault does.", choices=tuple(Action)),
@@ -260,6 +276,10 @@ _LEASE_FIELDS = (
 
 # fmt: off
 ROUTES: tuple[Route, ...] = (
+    Route("/", "page",
+        "A page for a browser that shows the cluster, its groups, and one group live. Its script may read "
+        "the answers of the cluster's other nodes (CORS, GET only), so that it outlives this one.",
+        media=("text/html",)),
     Route("/healthz", "healthz",
         "Liveness: the process responds.",
         answer=object_of("status str")),
@@ -272,13 +292,14 @@ ROUTES: tuple[Route, ...] = (
         media=("text/plain",)),
     Route("/v1/cluster", "cluster",
         "Every node with its addresses and this node's link to it; this node's shards with state, "
-        "leader, term, indexes, and, where it leads, its followers.",
+        "leader, term, indexes, and, where it leads, its followers. `launcher`: whether `quorate up` runs "
+        "this node and can be asked to kill and restart nodes.",
         answer=object_of(
-            "cluster_id str, node_id int, release str, format_level int, uptime_ms int",
+            "cluster_id str, node_id int, release str, format_level int, uptime_ms int, launcher bool",
             heartbeats=or_null(ANYTHING),
             clock=or_null(ANYTHING),
             nodes=array_of(NODE),
-            shards=array_of(ANYTHING),
+            shards=array_of({**object_of("shard int, asked_leader int?"), "additionalProperties": True}),
         )),
     Route("/v1/cluster/upgrade", "upgrade",
         "Raises the format level to the newest that every node reads. Only the metadata leader "
@@ -287,12 +308,43 @@ ROUTES: tuple[Route, ...] = (
         answer=object_of("format_level int"),
         refusals=(400, 403, 408, 409, 413, 415, 503)),
     Route("/v1/shards/{shard}/transfer", "transfer",
-        "Transfers the leadership of a shard to another node. Only the shard's leader accepts it.",
+        "Transfers the leadership of a shard to another node, where it stays (`lasts`) until another "
+        "transfer, or until this one is undone. If the node goes, another leads until it is back. Only the "
+        "metadata leader accepts it. Below format level 6 only the shard's leader does, and balancing takes "
+        "the shard back (`lasts` is false).",
         method="POST",
         parameters=(_SHARD,),
         fields=(_TO,),
-        answer=object_of("shard int, was_leader int, leader_id int?"),
+        answer=object_of("shard int, was_leader int?, leader_id int?, lasts bool"),
         refusals=(400, 403, 404, 408, 409, 413, 415, 503)),
+    Route("/v1/shards/{shard}/transfer", "undo_transfer",
+        "Leaves the choice of a shard's leader to balancing again. Only the metadata leader accepts it.",
+        method="DELETE",
+        parameters=(_SHARD,),
+        answer=object_of("shard int, was_asked int?"),
+        refusals=(400, 403, 404, 409, 503)),
+    Route("/v1/nodes/{node}/drain", "drain",
+        "Drains a node: it hands over all that it leads, and leads nothing while another node can, until it "
+        "is undrained. `/v1/cluster` shows when it leads nothing. Only the metadata leader accepts it, from "
+        "format level 6 on.",
+        method="POST",
+        parameters=(_NODE,),
+        answer=object_of("node_id int, drained bool"),
+        refusals=(400, 403, 408, 409, 413, 415, 503)),
+    Route("/v1/nodes/{node}/drain", "undrain",
+        "Lets a drained node lead again; balancing gives its shards back. Only the metadata leader accepts "
+        "it.",
+        method="DELETE",
+        parameters=(_NODE,),
+        answer=object_of("node_id int, drained bool"),
+        refusals=(400, 403, 409, 503)),
+    Route("/v1/nodes/{node}/{command}", "run_node",
+        "Kills or restarts a node of a cluster that `quorate up` runs, as `quorate cluster kill|restart`. "
+        "A restart is answered when the node serves again.",
+        method="POST",
+        parameters=(_NODE, _COMMAND),
+        answer=object_of("said str, node_id int"),
+        refusals=(400, 403, 408, 409, 413, 415, 429, 503)),
     Route("/v1/topics", "topics",
         "All topics in the catalog.",
         parameters=(_CONSISTENT,),
@@ -313,6 +365,14 @@ ROUTES: tuple[Route, ...] = (
         parameters=(_GROUP_ID, _CONSISTENT),
         answer=object_of("shard int, as_of_index int, at_ms int", group=GROUP),
         refusals=(307, 400, 404, 503)),
+    Route("/v1/groups/{group_id}/events", "group_events",
+        "One group live, also before it exists, as server-sent events: `entry`, a committed entry with its "
+        "records about the group but offsets, whose id is its index; `group`, the group as above; `start` "
+        "with the first index that is sent; `alive`. A new reader gets the newest entries first, one that "
+        "names its last id only what it lacks, from any node.",
+        parameters=(_GROUP_ID, _AFTER_INDEX),
+        media=("text/event-stream",),
+        refusals=(400, 429, 503)),
     Route("/v1/groups/{group_id}/configs", "group_configs",
         "The configs in force for one group, which need not exist: each value and its origin. Only "
         "the leader knows the adaptive heartbeat interval. Configs that were set are in the metadata "
@@ -372,7 +432,7 @@ ROUTES: tuple[Route, ...] = (
     Route("/v1/leases", "open_lease",
         "Joins a group, and streams the partitions that the member holds, each with a fencing token, as "
         "server-sent events: `opened`, `gained`, `release`, `lost`, `closed`, `error`. The member lives as "
-        "long as the stream. See docs/leases.md.",
+        "long as the stream. See `quorate docs leases`.",
         method="POST",
         fields=_LEASE_FIELDS,
         media=("text/event-stream",),
@@ -409,7 +469,7 @@ STATUS_WORDS = {
     413: "The body is too large.",
     415: "The body must be application/json.",
     410: "These entries were removed by retention.",
-    429: "Too many requests are waiting, or too many leases are open.",
+    429: "Too many requests are waiting, or too many leases or feeds are open.",
     503: "A shard is not ready, or the node is busy: try again.",
 }
 

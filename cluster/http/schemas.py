@@ -48,7 +48,7 @@ ANYTHING: Schema = {"type": "object", "additionalProperties": True}
 ADDRESS = object_of("host str, port int")
 ERROR: Schema = {**object_of("error str, message str, hint str"), "additionalProperties": True}
 NODE = object_of(
-    "node_id int, is_self bool, in_contact bool, release str?, incarnation str?, boot_id str?",
+    "node_id int, is_self bool, in_contact bool, drained bool, release str?, incarnation str?, boot_id str?",
     kafka=or_null(ADDRESS),
     http=or_null(ADDRESS),
     link=or_null(ANYTHING),
@@ -71,8 +71,8 @@ WAIT: Schema = {
 }
 
 MEMBER = object_of(
-    "member_id str, instance_id str?, is_away bool, client_id str, client_host str, rack_id str?, "
-    "subscribed_topics [str], regex str?, server_assignor str?, client_assignors [str], "
+    "member_id str, number int?, instance_id str?, is_away bool, client_id str, client_host str, "
+    "rack_id str?, subscribed_topics [str], regex str?, server_assignor str?, client_assignors [str], "
     "assignment_error int, state str?, since_ms int?, member_epoch int, previous_member_epoch int?, "
     "rebalance_timeout_ms int, last_heartbeat_ms int?, session_left_ms num?",
     assigned=PARTITIONS,

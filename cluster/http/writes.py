@@ -29,13 +29,8 @@ BODY_S = 5.0
 """Time for a body, which is a few bytes; a slower client would hold a place at work."""
 
 CHANGE_S = 10.0
-"""Longest wait for a change. A hand-over takes tens of milliseconds, an upgrade one commit; after this the
+"""Longest wait for a change to be committed, or for a hand-over that lasts until balancing; after this the
 outcome is unknown."""
-
-NEW_LEADER_S = 1.0
-"""Seconds that the answer to a transfer waits to name the new leader: twice what an election takes."""
-
-LEADER_POLL_S = 0.01
 
 Change = Callable[[Callable[[str | None], None]], None]
 
@@ -87,30 +82,10 @@ def no_leader(shard: AnyShardRuntime) -> HttpError:
     return HttpError(503, "NO_LEADER", message, "try again; /v1/cluster shows which nodes are connected")
 
 
-async def transfer(node: HttpNode, shard: AnyShardRuntime, to: int | None, asker: str) -> Json:
-    """Hand the shard over; naming the present leader is no change and no error."""
-    own = node.info.node_id
-    if to is not None and to not in node.voters:
-        known = ", ".join(str(node_id) for node_id in node.voters)
-        raise HttpError(400, "NO_SUCH_NODE", f"there is no node {to} in this cluster", f"nodes: {known}")
-    check_leads(node, shard)
-    if to != own:
-        name = "another node" if to is None else f"node {to}"
-        LOG.info(
-            "transferring the leadership of %s to %s, as requested by %s",
-            reads.shard_name(shard),
-            name,
-            asker,
-        )
-        await _carried_out(lambda done: node.transfer(shard.shard, to, done), "NOT_TRANSFERRED")
-    leader = await _leader_soon(node, shard)
-    return {"shard": shard.shard, "was_leader": own, "leader_id": None if leader is None else leader.node_id}
-
-
 async def upgrade(node: HttpNode, asker: str) -> Json:
     check_leads(node, node.metadata)
     LOG.info("raising the format level, as requested by %s", asker)
-    await _carried_out(node.upgrade, "NOT_UPGRADED")
+    await carried_out(node.upgrade, "NOT_UPGRADED")
     return {"format_level": node.format_level}
 
 
@@ -163,7 +138,7 @@ def clear_faults(kafka: KafkaListener, fault_id: int | None, asker: str) -> Json
     return {"cleared": num_cleared}
 
 
-async def _carried_out(change: Change, error: str) -> None:
+async def carried_out(change: Change, error: str) -> None:
     """Wait for a change; HttpError 409 with the reason if it was not made, 503 if the outcome is unknown."""
     ended: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 
@@ -179,11 +154,3 @@ async def _carried_out(change: Change, error: str) -> None:
         raise HttpError(503, "UNKNOWN_OUTCOME", message, "check /v1/cluster") from None
     if reason is not None:
         raise HttpError(409, error, reason, "/v1/cluster shows the nodes, their links and their progress")
-
-
-async def _leader_soon(node: HttpNode, shard: AnyShardRuntime) -> NodeInfo | None:
-    loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + NEW_LEADER_S
-    while (leader := node.leader_of(shard.shard)) is None and loop.time() < deadline_s:
-        await asyncio.sleep(LEADER_POLL_S)
-    return leader

@@ -4,5 +4,4 @@ launcher           starts one node, or a cluster of them on this machine
 node_process       one node process: started, killed, paused, stopped
 cluster_directory  the directory of such a cluster
 supervisor         the launcher's loop over a running cluster
-supervisor_socket  how commands reach that launcher
 """

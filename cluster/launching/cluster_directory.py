@@ -13,6 +13,7 @@ formatted before, it is never created again here; the launch is refused, and the
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cluster.host.fresh_ids import fresh_id
-from cluster.launching.node_process import LaunchError
+from cluster.launching.node_process import EXIT_STOPPED, LaunchError
 from cluster.settings import SettingsError, load_settings
 from raftlog.env.errors import RaftlogError
 from raftlog.env.files import OsFiles, replace
@@ -33,6 +34,8 @@ CLUSTER_FILE: Final = "cluster.json"
 SECRET_FILE: Final = "secret"
 SECRET_BYTES: Final = 32
 EXIT_USAGE: Final = 2
+UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Errors of a disk that is full or read-only."""
 
 LAUNCHERS_OWN: Final = frozenset(
     {"node.id", "data.dir", "kafka.port", "http.port", "peer.port", "cluster.nodes"}
@@ -152,9 +155,14 @@ def read_document(data: Path) -> dict[str, Any] | None:
         _ = [row["id"] for row in found["nodes"]], found["cluster_id"], found["shards"], found["formatted"]
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except OSError as error:
         raise LaunchError(
-            f"cannot read {path} ({error}): restore the file that the launcher wrote"
+            f"cannot read {path}: {error.strerror}: run this as the user who started the cluster, or make "
+            "the file readable"
+        ) from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise LaunchError(
+            f"{path} is not what the launcher wrote ({error}): restore the file from a copy"
         ) from error
     return dict(found)
 
@@ -174,7 +182,12 @@ def as_launch_errors(what: str) -> Iterator[None]:
     except BlockingIOError as error:
         raise LaunchError(f"{what}: another process uses it: stop it first") from error
     except OSError as error:
-        said = error if error.strerror is None else f"{error.strerror} ({error.filename})"
+        where = f" ({error.filename})" if error.filename is not None else ""
+        said = error if error.strerror is None else f"{error.strerror}{where}"
+        if error.errno in UNWRITABLE:
+            raise LaunchError(
+                f"{what}: {said}: free space, or choose another directory", EXIT_STOPPED
+            ) from error
         raise LaunchError(f"{what}: {said}") from error
     except (RaftlogError, ValueError) as error:
         raise LaunchError(f"{what}: {error}") from error

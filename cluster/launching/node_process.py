@@ -3,7 +3,7 @@
 A launched node has a directory with its configuration (`node.toml`) and its log (`node.log`) beside its data,
 and a command with which anyone can start it again after a kill. It holds the reading end of a pipe, its
 lifeline; the writing end belongs to the launcher and closes with it, so a node stops when its launcher is
-gone, however that ended.
+gone, however that ended. A byte in it says that the launcher stops the whole cluster.
 
 Invariants: `command` alone starts the node again; the node writes its log itself, so a launcher that
 is slow, stopped or dead never blocks it.
@@ -24,6 +24,8 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+
+from cluster.log_lines import without_json
 
 LOOPBACK: Final = "127.0.0.1"
 CONFIG_FILE: Final = "node.toml"
@@ -232,7 +234,10 @@ class NodeProcess:
             self.resume()
 
     def let_go(self) -> None:
-        """Close the lifeline: the node stops as if its launcher were gone, without handing anything over."""
+        """Stop with the whole cluster: the node hands nothing over, since no other node stays."""
+        if self._lifeline_fd is not None:
+            with contextlib.suppress(OSError):  # the node has ended
+                os.write(self._lifeline_fd, b".")
         self._close_lifeline()
         if self.is_paused:
             self.resume()
@@ -249,12 +254,12 @@ class NodeProcess:
             self._forget_process()
 
     def last_words(self) -> str:
-        """Return the newest line of the node's log; empty if there is none."""
+        """Return the newest line of the node's log, of JSON only its message; empty if there is none."""
         with contextlib.suppress(OSError), (self.data / LOG_FILE).open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
             lines = log.read().decode(errors="replace").strip().splitlines()
             if lines:
-                return lines[-1]
+                return without_json(lines[-1])
         return ""
 
     def _signal(self, number: signal.Signals) -> None:

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from cluster.launching.launcher import ClusterProcess
 from cluster.launching.node_process import LOG_FILE, LaunchError, NodeProcess
-from cluster.launching.supervisor_socket import LINE_BYTES_MAX, listening
+from cluster.supervisor_socket import LINE_BYTES_MAX, listening
 
 IDLE_S: Final = 0.1
 """Delay within which a node's log lines and its end are seen; a tenth of a second is immediate for people."""

@@ -17,6 +17,7 @@ from cluster.runtime.answers import Unavailable
 from cluster.runtime.group_duties import GroupRuntime
 from cluster.runtime.pending_replies import ReadBarrier
 from coordinator.api import Context, Decision, JobKind
+from coordinator.members.numbering import number_records
 from coordinator.oldgroups import IdsForOldGroups
 from coordinator.state.projection import OldGroupKey, Projection
 from coordinator.topics import CatalogView
@@ -102,7 +103,7 @@ class ShardDoor:
             self._shut_since_ms += gap_ms
 
     def ids_for(self, key: type[OldGroupKey]) -> IdsForOldGroups:
-        """What the coordinators of the protocol with this class of key ask about other groups."""
+        """Questions about other groups, for the coordinators of the protocol with this class of key."""
         return IdsForOldGroups(lambda: self._runtime.machine.groups, key)
 
     def write(self, now_ms: float, group_id: str, cause: Cause, records: list[RawRecord]) -> None:
@@ -112,6 +113,9 @@ class ShardDoor:
     def _applied(self, group_id: str, cause: Cause, records: list[RawRecord], ctx: Context) -> Decision:
         machine = self._runtime.machine
         machine.apply_all(records, ctx.next_index)
+        if numbers := number_records(machine.projection, records, ctx):
+            machine.apply_all(numbers, ctx.next_index)
+            records = records + numbers
         machine.followed_old_group(ctx, group_id)
         return Decision(cause=cause, records=records)
 

@@ -82,7 +82,7 @@ class StrategyJobs:
 
 
 def _spec_of(job: StrategyJob, topic_id: Callable[[str], bytes]) -> AssignmentSpec:
-    """What an assignor is given: of the partitions before, those of the topics that are shared out."""
+    """The input of an assignor: the former partitions of the topics that are assigned."""
     ids = {name: topic_id(name) for name in job.counts}
     subscriptions: dict[tuple[str, ...], frozenset[bytes]] = {}
     members: dict[str, AssignmentMemberSpec] = {}

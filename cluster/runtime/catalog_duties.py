@@ -27,6 +27,8 @@ from records import (
     Cause,
     FormatLevelKey,
     FormatLevelValue,
+    LeadershipKey,
+    LeadershipValue,
     RawRecord,
     Record,
     TransactionValue,
@@ -208,19 +210,32 @@ class CatalogDuties:
         for number in list(self._spreading):
             self._has_spread(number)
 
-    # The format level.
+    # Changes that operators make.
 
     def raise_format_level(self, level: int, done: Callable[[str | None], None]) -> None:
         """Let all nodes write records of `level` from now on; `done` gets None, or the reason why not."""
+        record = Record(FormatLevelKey(), FormatLevelValue(level=level))
+        self._write(record, Cause(trigger=Trigger.FORMAT_RAISED), done)
+
+    def ask_leadership(self, asked: LeadershipValue, detail: str, done: Callable[[str | None], None]) -> None:
+        """Let all nodes follow `asked`; `done` gets None, or the reason why not."""
+        if asked == self._shard.machine.view.leadership:
+            done(None)
+            return
+        cause = Cause(trigger=Trigger.LEADERSHIP_ASKED, detail=detail)
+        self._write(Record(LeadershipKey(), asked), cause, done)
+
+    def _write(self, record: Record, cause: Cause, done: Callable[[str | None], None]) -> None:
+        """Write a record; `done` gets None once all nodes in contact have it, or the reason why not."""
         shard, requests, now_ms = self._shard, self._shard.requests, self._host.monotonic_ms()
         requests.observe_room(now_ms)
         if (why := requests.why_not()) is not None:
             done(why.value)
             return
         ctx = requests.context(now_ms)
-        records = [encode_record(Record(FormatLevelKey(), FormatLevelValue(level=level)))]
+        records = [encode_record(record)]
         shard.machine.apply_all(records, ctx.next_index)
-        requests.append(Decision(cause=Cause(trigger=Trigger.FORMAT_RAISED), records=records), ctx)
+        requests.append(Decision(cause=cause, records=records), ctx)
 
         def told(why: object) -> None:
             done(why.value if isinstance(why, Unavailable) else None)

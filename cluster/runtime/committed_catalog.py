@@ -48,6 +48,7 @@ LEARNED: Final = frozenset(
         RecordType.GROUP_CONFIG,
         RecordType.FORMAT_LEVEL,
         RecordType.TRANSACTION,
+        RecordType.LEADERSHIP,
     )
 )
 """The record types of the metadata shard that the rest of the node depends on."""
@@ -71,6 +72,7 @@ class CommittedCatalog:
         self._node = shard.node
         self._host = shard.host
         self.view = CatalogView()
+        self._told_leadership = self.view.leadership
         self._learning = self.view
         """The catalog that takes in committed records; a different one while the projection is rebuilt."""
         self._changes: deque[tuple[int, RawRecord]] = deque()
@@ -97,6 +99,7 @@ class CommittedCatalog:
         for raw in raws:
             if raw.type in LEARNED:
                 self._learn(index, raw)
+        self._tell_leadership()
 
     def applied(self, index: int, raws: Iterable[RawRecord]) -> None:
         """Keep the changes of an entry until it is committed."""
@@ -128,7 +131,13 @@ class CommittedCatalog:
             self._tell_configured(group_ids)
             if transactions:
                 self._node.transactions_changed(transactions)
+        self._tell_leadership()
         self._node.catalog_moved()
+
+    def _tell_leadership(self) -> None:
+        if self._told_leadership != self.view.leadership:
+            self._told_leadership = self.view.leadership
+            self._node.leadership_asked(self.view.leadership)
 
     def _tell(self, names: Iterable[str]) -> None:
         if names and self._learning is self.view:

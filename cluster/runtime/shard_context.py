@@ -16,7 +16,7 @@ from raftlog.env.settings import LogSettings
 from raftlog.replica.clock import AgreedClock
 from raftlog.storage.evidence import Evidence
 from raftlog.transport.links import Links
-from records import RawRecord, TransactionValue
+from records import LeadershipValue, RawRecord, TransactionValue
 
 
 class ShardMachine(Protocol):
@@ -101,6 +101,9 @@ class ShardContext(Protocol):
 
     def followed_decisions(self) -> Iterable[tuple[int, int]]:
         """Return each group shard's number, and the decision up to which it is known to have followed."""
+
+    def leadership_asked(self, leadership: LeadershipValue) -> None:
+        """Follow what operators ask for about leadership."""
 
     def configs_changed(self, group_ids: Sequence[str]) -> None:
         """Notify the groups whose committed configs changed."""

@@ -15,6 +15,9 @@ from typing import Any
 from cluster.settings.table import Setting, Settings, SettingsError, Value, table
 
 ENVIRONMENT_PREFIX = "QUORATE_"
+NOT_SETTINGS = ("QUORATE_BOOTSTRAP", "QUORATE_URL")
+"""Variables of the command line, which a node that is started from the same shell inherits."""
+
 SETTINGS_FILE_MAX_BYTES = 1 << 20  # a settings file is a page; anything larger is the wrong file
 
 _WORDS = {
@@ -44,7 +47,10 @@ def load_settings(
     for place, attribute, raw in _all(file, env, flags or {}):
         setting = known.get(attribute)
         if setting is None:
-            raise SettingsError(f"{place}: unknown setting {_shown(attribute)}{_nearest(attribute, known)}")
+            is_flag = place.startswith("flag ")
+            raise SettingsError(
+                f"{place}: unknown setting {_shown(attribute)}{_nearest(attribute, known, is_flag=is_flag)}"
+            )
         values[attribute] = _parsed(setting, raw, place)
         places[setting.name] = place
     try:
@@ -59,7 +65,7 @@ def _all(
     if file is not None:
         yield from _of_file(file)
     for name in sorted(env):
-        if name.startswith(ENVIRONMENT_PREFIX):
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in NOT_SETTINGS:
             yield f"environment variable {name}", name.removeprefix(ENVIRONMENT_PREFIX).lower(), env[name]
     for name, value in flags.items():
         if value is not None:
@@ -148,11 +154,13 @@ def _shown(attribute: str) -> str:
     return attribute.replace("_", ".")
 
 
-def _nearest(attribute: str, known: Mapping[str, Setting]) -> str:
+def _nearest(attribute: str, known: Mapping[str, Setting], *, is_flag: bool) -> str:
     close = difflib.get_close_matches(attribute, known, n=1, cutoff=0.5)
     if not close:
-        return "; `quorate node --help` and docs/configuration.md list them all"
-    return f"; did you mean {known[close[0]].name}?"
+        return "; `quorate settings` lists them all"
+    near = known[close[0]].name
+    flag = f" (--{near.replace('.', '-')})" if is_flag else ""
+    return f"; did you mean {near}{flag}?"
 
 
 def _placed(message: str, places: Mapping[str, str]) -> str:

@@ -20,10 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from cluster.log_lines import FORMATS
 from cluster.settings.nodes import NodesError, parse_nodes
 from coordinator.assignors import BUILT_IN
 from coordinator.limits import GroupSettings, Limits, MigrationPolicy
 from raftlog.env.host import TlsSettings
+from raftlog.env.object_stores import UnknownStore, check_place
 from raftlog.env.settings import LogSettings
 from raftlog.transport import PeerSettings
 
@@ -88,6 +90,8 @@ class Settings:
         "Allows listening on addresses of other machines without TLS and authentication; logged at each "
         "start.")
     log_level: str = _row("info", "One of debug, info, warning and error.")
+    log_format: str = _row("text",
+        "Lines of the node's own log: text for people, or json, an object per line for a log collector.")
 
     # Listeners.
     kafka_host: str = _row("127.0.0.1", "Address to bind; loopback, because clients are not authenticated.")
@@ -105,6 +109,9 @@ class Settings:
     faults_enable: bool = _row(False,
         "Whether `quorate faults` may make this node delay, drop and refuse requests. Off, because whoever "
         "reaches the HTTP port could break its clients; `quorate up` turns it on.")
+    launcher_dir: str = _row("",
+        "Directory of the `quorate up` that runs this node, set by it: the page at the HTTP address may then "
+        "kill and restart nodes. Empty: it may not.")
 
     # The other nodes.
     cluster_nodes: tuple[str, ...] = _row((),
@@ -162,7 +169,7 @@ class Settings:
     http_requests_max: int = _number(64, "requests", 1, 65536,
         "HTTP requests running at the same time, without long polls; above it 503.")
     http_waiting_max: int = _number(256, "requests", 1, 65536,
-        "Long polls of the log at the same time; above it 429.")
+        "Long polls of the log and live feeds of groups at the same time; above it 429.")
     http_leases_max: int = _number(64, "leases", 1, 65536,
         "Leases that are open over HTTP at the same time, each with a connection, and members that leave; "
         "above it 429.")
@@ -297,6 +304,9 @@ class Settings:
         "How long archived segments are kept; −1: forever, because history is the product.")
     log_archive_retention_bytes: int = _number(-1, "bytes", -1, INT64_MAX,
         "Bytes of archived segments kept per shard, the oldest are removed first; −1: no limit.")
+    log_archive_url: str = _row("",
+        "A place in an object store (s3://bucket/path, gs://, abfs://, hdfs://, file:///) to which the node "
+        "ships its sealed segments, under node-N; empty: none. Needs pyarrow.")
     # fmt: on
 
     @property
@@ -368,6 +378,7 @@ class Settings:
             snapshots_kept=self.log_archive_snapshots,
             log_archive_retention_bytes=self.log_archive_retention_bytes,
             log_archive_retention_ms=self.log_archive_retention_ms,
+            log_archive_url=self.log_archive_url,
             uncommitted_bytes_max=self.runtime_uncommitted_bytes_max,
             raft_min_timeout_ms=self.raft_min_timeout_ms,
             raft_max_timeout_ms=self.raft_max_timeout_ms,
@@ -435,6 +446,11 @@ def _check_together(settings: Settings) -> None:
         raise SettingsError("data.dir must not be empty: set it to the node's directory")
     if settings.connection_buffered_pause_bytes > settings.connection_buffered_max_bytes:
         raise SettingsError("connection.buffered.pause.bytes must not exceed connection.buffered.max.bytes")
+    if settings.log_archive_url:
+        try:
+            check_place(settings.log_archive_url)
+        except UnknownStore as unknown:
+            raise SettingsError(f"log.archive.url: {unknown}") from None
     _check_classic(settings)
     _check_scratch_log(settings)
     _check_lineage(settings)
@@ -445,6 +461,8 @@ def _check_together(settings: Settings) -> None:
         )
     if settings.log_level not in ("debug", "info", "warning", "error"):
         raise SettingsError(f"log.level = {settings.log_level!r} must be debug, info, warning or error")
+    if settings.log_format not in FORMATS:
+        raise SettingsError(f"log.format = {settings.log_format!r} must be {' or '.join(FORMATS)}")
     _check_addresses(settings)
     _check_peers(settings)
     _check_raft(settings)

@@ -66,7 +66,7 @@ class VirtualConsumer:
 
     @property
     def events(self) -> Any:
-        """What the background side has sent and the application side has not taken."""
+        """Messages of the background side that the application side has not taken."""
         return self.assembly.background.background_events
 
     def run(self, steps: Steps[Any], then: Then = lambda result, error: None) -> RunningCall:
@@ -121,7 +121,7 @@ class RunningCall:
         self._then = then
         self._context = copy_context()
         self._turn = 0
-        """What wakes the call, if it does not come too late."""
+        """The event that wakes the call, unless it comes too late."""
         consumer.calls.append(self)
         self._go()
 

@@ -1,4 +1,4 @@
-"""The metadata shard: topics, group configs, the format level and transactions.
+"""The metadata shard: topics, group configs, the format level, transactions, and requests for leaders.
 
 Like a group shard, it is a projection over records that only `apply` changes. Topics hold no data here; a
 topic is a name, an id and a number of partitions. So replica placement and topic configs in a request are
@@ -20,6 +20,7 @@ from coordinator.catalog.configadmin import alter_configs
 from coordinator.catalog.topicadmin import create_partitions, create_topics, delete_topics
 from coordinator.catalog.transactions import TransactionContext
 from coordinator.catalog.transactiontimers import RETRY_MS, TransactionTimers
+from coordinator.leadership import NOTHING_ASKED
 from coordinator.limits import Limits
 from coordinator.state.statehash import EntryHashes
 from coordinator.steps import run_steps
@@ -30,6 +31,7 @@ from records import (
     GroupConfigKey,
     GroupConfigValue,
     Key,
+    LeadershipKey,
     RawRecord,
     TermStartKey,
     TermStartValue,
@@ -190,6 +192,8 @@ class CatalogShard:
             return None if config is None else GroupConfigValue(value=config)
         if isinstance(key, FormatLevelKey):
             return None if self.format_level is None else FormatLevelValue(level=self.format_level)
+        if isinstance(key, LeadershipKey):
+            return None if self.view.leadership == NOTHING_ASKED else self.view.leadership
         if isinstance(key, TransactionKey):
             return self.view.transactions.of(key.transactional_id)
         return self.term

@@ -6,6 +6,7 @@ updating         what follows from a member's metadata: the epoch, the target, t
 statics          static membership: leaving temporarily, replacement
 regexes          subscriptions by regular expression
 leases           fencing tokens for members that ask for them
+numbering        the numbers by which people call members: m1, m2 and so on
 leaving          leaving, on request or because a deadline passed
 extensions       the requests of client-side assignors
 classic_members  members of the classic protocol in a consumer group: JoinGroup, SyncGroup, Heartbeat

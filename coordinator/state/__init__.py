@@ -7,6 +7,7 @@ changes         what records change in a group, for readers of history
 projection      the projection of a group shard, and `apply`
 group_records   what each type of record does to its group
 model           groups, members and targets, as functions of their newest records
+membernumbers   the members' numbers, by group
 offsetstore     committed offsets by group
 pendingoffsets  offsets of transactions that have not ended
 machines        the state machines of members, groups and transactions, as tables

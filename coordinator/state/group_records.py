@@ -222,6 +222,9 @@ OLD_GROUP_TYPES = frozenset({int(RecordType.REWRITE_GROUP), int(RecordType.PUSH_
 GROUP_TYPES = MEMBERSHIP_TYPES | OLD_GROUP_TYPES
 """The record types that readers of history follow to tell a group of any protocol."""
 
+TOLD_TYPES = GROUP_TYPES | {int(RecordType.MEMBER_NUMBER)}
+"""These, and the type that names the group's members."""
+
 
 def projected(group: Group, key: Any) -> Any:
     """The value projected under a key of the group; None if there is none."""

@@ -4,7 +4,7 @@ A *member* changes state by reconciliation (KIP-848, "Member's State Machine"). 
 state and the finding of reconciliation to the next state and epoch; `coordinator.state.reconcile` computes
 the finding. A *group's* state is never stored: it is the first row of `GROUP_STATES` whose condition holds.
 
-docs/state-machines.md is rendered from these tables by `tests/state_machines.py`.
+docs/proofs/state-machines.md is rendered from these tables by `tests/state_machines.py`.
 """
 
 from __future__ import annotations

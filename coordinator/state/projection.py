@@ -15,12 +15,14 @@ from typing import Any
 
 from coordinator.state.freeing import free_incrementally
 from coordinator.state.group_records import APPLY, MEMBERSHIP_TYPES, OLD_GROUP_TYPES, projected
+from coordinator.state.membernumbers import MemberNumbers
 from coordinator.state.model import Group
 from coordinator.state.offsetstore import OffsetStore
 from coordinator.state.pendingoffsets import PendingOffsets
 from coordinator.state.statehash import MASK, STALE_MAX, EntryHashes
 from coordinator.topics import created_at
 from records import (
+    MemberNumberKey,
     PendingOffsetKey,
     PushGroupKey,
     PushGroupValue,
@@ -39,6 +41,7 @@ from records import (
 _OFFSET_TYPES_MAX = int(RecordType.OFFSET_COMMIT)
 _TERM_START = int(RecordType.TERM_START)
 _PARTITION_METADATA = int(RecordType.CONSUMER_GROUP_PARTITION_METADATA)
+_MEMBER_NUMBER = int(RecordType.MEMBER_NUMBER)
 _PENDING_OFFSET = int(RecordType.PENDING_OFFSET)
 _TRANSACTIONS_RESOLVED = int(RecordType.TRANSACTIONS_RESOLVED)
 
@@ -51,7 +54,8 @@ OldGroupValue = PushGroupValue | RewriteGroupValue
 
 
 class Projection:
-    """Groups and offsets of a shard, committed and pending, groups of older protocols, and the hash over all.
+    """Groups and offsets of a shard, committed and pending, groups of older protocols, the members' numbers,
+    and the hash over all.
 
     For `stale_max` see `coordinator.state.statehash`."""
 
@@ -59,6 +63,7 @@ class Projection:
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
         self.pending = PendingOffsets()
+        self.numbers = MemberNumbers()
         self.old_groups: dict[OldGroupKey, OldGroupValue] = {}
         self.old_ids: dict[str, tuple[OldGroupKey, ...]] = {}
         """Group id → the keys in `old_groups`: one, except while a compacted log is loaded."""
@@ -100,6 +105,9 @@ class Projection:
         elif type_ == _TRANSACTIONS_RESOLVED:
             key, self.resolved = decode_key_and_value(raw)
             self._resolved_at.append((index, self.resolved_decision))
+        elif type_ == _MEMBER_NUMBER:
+            key, value = decode_key_and_value(raw)
+            self.numbers.apply(key, value)
         elif type_ in OLD_GROUP_TYPES:
             key, value = decode_key_and_value(raw)
             self._apply_old_group(key, value)
@@ -166,6 +174,7 @@ class Projection:
         """Free the whole state in steps. The projection must not be used any more."""
         yield from self.offsets.free_incrementally()
         yield from self.pending.free_incrementally()
+        yield from self.numbers.free_incrementally()
         yield from free_incrementally(self.old_groups)
         yield from free_incrementally(self.old_ids)
         yield from self._hashes.free_incrementally()
@@ -183,6 +192,8 @@ class Projection:
             return self.pending.get(key)
         if isinstance(key, TransactionsResolvedKey):
             return self.resolved
+        if isinstance(key, MemberNumberKey):
+            return self.numbers.get(key)
         if isinstance(key, OldGroupKey):
             return self.old_groups.get(key)
         group = self.groups.get(key.group_id)

@@ -29,6 +29,8 @@ from records import (
     Key,
     MemberLeasesKey,
     MemberLeasesValue,
+    MemberNumberKey,
+    MemberNumberValue,
     PushGroupKey,
     RawRecord,
     Record,
@@ -123,6 +125,13 @@ def member_leases(group_id: str, member_id: str, tokens: Tokens) -> RawRecord:
     )
     key = MemberLeasesKey(group_id=group_id, member_id=member_id)
     return write(key, MemberLeasesValue(topics=topics) if topics else None)
+
+
+def member_number(group_id: str, member_id: str, number: int | None, *, has_left: bool = False) -> RawRecord:
+    """The member's number in the group's life; None: its tombstone."""
+    key = MemberNumberKey(group_id=group_id, member_id=member_id)
+    value = None if number is None else MemberNumberValue(number=number, has_left=int(has_left))
+    return write(key, value)
 
 
 def resolved_regex(

@@ -166,7 +166,7 @@ def fail(
     groups: GroupContext, group: Group, round_: ClientRound, why: str, ctx: Context, builder: DecisionBuilder
 ) -> None:
     """Exclude the chosen member from this round, and choose another one if any is left."""
-    said = f"Assignor {round_.choice.name}: {round_.chosen} {why}; see docs/protocol-extensions.md."
+    said = f"Assignor {round_.choice.name}: {round_.chosen} {why}; see `quorate docs protocol-extensions`."
     groups.client_side.errors[group.group_id] = said
     if _may_compute(group.member(round_.chosen)):  # leaving meanwhile is not a failure
         builder.failure = Failure(group.group_id, said, JobKind.ASSIGN, round_.chosen)

@@ -8,10 +8,10 @@
 # Run it as a script or cell by cell:
 #
 #     python examples/spark/deployments.py                           # a generated cluster of three days
-#     python examples/spark/deployments.py LOGS deployments.csv      # yours
+#     python examples/spark/deployments.py TABLES deployments.csv    # yours
 #
-# `LOGS` is a node's directory or the folder of a cluster; the CSV has the columns from_ms, until_ms, service,
-# version. Client ids are assumed to be `SERVICE-INSTANCE`.
+# `TABLES` is what `quorate pipeline run` wrote; the CSV has the columns from_ms, until_ms, service, version.
+# Client ids are assumed to be `SERVICE-INSTANCE`.
 
 # %%
 from __future__ import annotations
@@ -23,56 +23,52 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from pyspark.sql import functions as f
 
-from pipeline.analyses.ownership import ownership_intervals
-from pipeline.analyses.rebalances import rebalance_timeline
-from pipeline.analyses.storms import rebalance_storms
-from pipeline.session.sessions import spark_session
-from pipeline.source import register
+from quorate.spark import read_table, run, spark_session
+from quorate.spark.analyses.storms import rebalance_storms
 
 RECORDS, DAYS, SEED = 60_000, 3, 11
 SHOWN = 10
 """Deployments in the table and in the chart."""
 
 spark = spark_session(name="deployments")
-register(spark)
 
 # %% [markdown]
-# ## The log, and what was deployed
+# ## The tables, and what was deployed
 #
 # Without arguments a cluster is generated from a seed: a dozen groups of four services, over three days in
 # which instances were rolled, paused and scaled, and nodes failed. One of the versions is bad.
 
 # %%
 if len(sys.argv) == 3:
-    log, deployed = Path(sys.argv[1]), Path(sys.argv[2])
+    tables, deployed = Path(sys.argv[1]), Path(sys.argv[2])
 elif len(sys.argv) != 1:
-    sys.exit("usage: deployments.py [LOGS DEPLOYMENTS.csv]")
+    sys.exit("usage: deployments.py [TABLES DEPLOYMENTS.csv]")
 else:
     sys.path.append(str(Path(__file__).resolve().parents[2]))  # benchmarks/ is not installed
     from benchmarks.mixedlog import write_life
 
     home = Path(tempfile.mkdtemp(prefix="quorate-deployments-"))
-    log, deployed = home / "node", home / "deployments.csv"
+    log, tables, deployed = home / "node", home / "tables", home / "deployments.csv"
     life = write_life(str(log), RECORDS, days=DAYS, seed=SEED)
     life.plan.write_deployments(deployed)
+    run(spark, str(log), str(tables))
 
-records = spark.read.format("quorate").option("raw", "true").load(str(log)).cache()
 deployments = spark.read.csv(
     str(deployed), header=True, schema="from_ms long, until_ms long, service string, version string"
 )
-print(f"{records.count():,} records in {log}, {deployments.count():,} deployments in {deployed}")
+print(f"{read_table(spark, tables, 'records').count():,} records, {deployments.count():,} deployments")
 
 # %% [markdown]
 # ## Every rebalance, and the process that caused it
 #
-# `rebalance_timeline` has a row for each group epoch, with the member that caused it. That member's client id
-# is in its record 5; the service is the part before the last dash. Where `quorate pipeline run` has written
-# tables, `group_epochs` has the same columns and more: `read_table(spark, TABLES, "group_epochs")`.
+# Table `group_epochs` has a row for each rebalance, with the member that caused it, how long it took and how
+# many partitions it moved. That member's client id is in `member_sessions`; the service is the part before
+# the last dash.
 
 # %%
-epochs = rebalance_timeline(records).where("num_members > 0")
+epochs = read_table(spark, tables, "group_epochs").where("num_members > 0")
 clients = (
-    records.where("type_name = 'ConsumerGroupMemberMetadata' AND NOT is_tombstone")
+    read_table(spark, tables, "member_sessions")
     .groupBy("cluster_id", "group_id", "member_id")
     .agg(f.max("client_id").alias("client_id"))
     .withColumn("service", f.regexp_extract("client_id", "^(.*)-[^-]*$", 1))
@@ -85,34 +81,19 @@ rebalances = (
 )
 
 # %% [markdown]
-# Partitions moved: each time that a member gained ownership of one, counted by the epoch in which it did.
-
-# %%
-moved = (
-    ownership_intervals(records)
-    .where("kind = 'owned'")
-    .groupBy("cluster_id", "shard", "group_id", "epoch")
-    .agg(f.count(f.lit(1)).alias("moved"))
-)
-
-# %% [markdown]
 # ## The answer
 #
 # A rebalance is attributed to a deployment if its process belongs to the deployed service, at that time.
 
 # %%
 of_deployments = rebalances.join(f.broadcast(deployments), "service").where(
-    "timestamp_ms >= from_ms AND timestamp_ms < until_ms"
+    "unix_millis(timestamp) >= from_ms AND unix_millis(timestamp) < until_ms"
 )
-caused = (
-    of_deployments.join(moved, ["cluster_id", "shard", "group_id", "epoch"], "left")
-    .groupBy("service", "version", "from_ms", "until_ms")
-    .agg(
-        f.count(f.lit(1)).alias("rebalances"),
-        f.count_distinct("group_id").alias("groups"),
-        f.coalesce(f.sum("moved"), f.lit(0)).alias("partitions_moved"),
-        f.round(f.sum("unstable_ms") / 1000, 1).alias("not_stable_s"),
-    )
+caused = of_deployments.groupBy("service", "version", "from_ms", "until_ms").agg(
+    f.count(f.lit(1)).alias("rebalances"),
+    f.count_distinct("group_id").alias("groups"),
+    f.sum("num_moves").alias("partitions_moved"),
+    f.round(f.sum("unstable_ms") / 1000, 1).alias("not_stable_s"),
 )
 answer = caused.orderBy(f.desc("rebalances"), "service", "version").limit(SHOWN).collect()
 
@@ -149,15 +130,17 @@ print(f"chart: {chart}")
 # stalled.
 
 # %%
-takeovers = records.where("type_name = 'TermStart' AND raft_index > 1").select(
-    "cluster_id", "shard", f.col("timestamp_ms").alias("fell_ms")
+takeovers = (
+    read_table(spark, tables, "failovers")
+    .where("raft_index > 1")
+    .select("cluster_id", "shard", f.unix_millis("timestamp").alias("fell_ms"))
 )
 # Joined by entry, as a group that is created again has its first epochs twice.
 place = ["cluster_id", "shard", "group_id", "raft_index"]
 others = rebalances.join(of_deployments.select(*place), place, "left_anti")
 soon = others.join(f.broadcast(takeovers), ["cluster_id", "shard"], "left").withColumn(
     "after_failover",
-    f.coalesce((f.col("timestamp_ms") - f.col("fell_ms")).between(0, 120_000), f.lit(False)),
+    f.coalesce((f.unix_millis("timestamp") - f.col("fell_ms")).between(0, 120_000), f.lit(False)),
 )
 left = (
     soon.groupBy(*place)
@@ -172,17 +155,19 @@ for row in left:
     print(f"{row['count']:>8,}  {row.trigger}{' after a failover' if row.after_failover else ''}")
 
 # %% [markdown]
-# Finally, the times at which many groups rebalanced at once, the largest first. `rebalance_storms` wants the
-# columns of table `group_epochs`; placeholders fill in those that the timeline lacks.
+# Finally, the times at which many groups rebalanced at once, the largest first.
 
 # %%
-known = rebalances.withColumn("is_begin_known", f.lit(True)).withColumn("num_moves", f.lit(0))
 storms = (
-    rebalance_storms(known).where("group_id IS NULL").orderBy(f.desc("groups"), "from_ms").limit(5).collect()
+    rebalance_storms(rebalances)
+    .where("group_id IS NULL")
+    .orderBy(f.desc("groups"), "from_time")
+    .limit(5)
+    .collect()
 )
 print("\nstorms across groups:")
 for row in storms:
-    seconds = (row.to_ms - row.from_ms) / 1000
+    seconds = (row.to_time - row.from_time).total_seconds()
     print(
         f"{row.groups:>8,} groups, {row.rebalances:,} rebalances in {seconds:,.0f} s:"
         f" {', '.join(row.triggers)}"

@@ -62,8 +62,7 @@ class Figures:
     members_min: int | None = None
     members_max: int | None = None
     settled: Counter[int] = field(default_factory=Counter)
-    """Times to Stable that ended in the window (rounded to `EXACT_BITS`) -> how often. A time is counted
-    from the first epoch after a Stable or Empty one, so it includes epochs that were overtaken."""
+    """Times to Stable that ended in the window (`time_to_stable_ms`), to `EXACT_BITS` -> how often."""
     settle_max_ms: int | None = None
     commits: int = 0
     """Records of offset commits, one per partition."""

@@ -1,30 +1,33 @@
 """`findings`: what is odd in one group, or in every group that the log knows.
 
-A diagnosis may rest on entries far apart, so all rows of a group are in memory together; the number of rows
-in memory at once is bounded (`facts_of_all`). A window selects the findings that touch it.
+All rows of a group are in memory together; the number of rows in memory at once is bounded (`facts_of_all`).
+A window selects the findings that touch it. A change of leader concerns every group of its shard: it is
+listed once, for the shard, unless one group is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from history.diagnoses import RULES, findings_of, words_of
+from history.diagnoses import Rule, findings_of
+from history.diagnoses.shards import ShardFindings
+from history.diagnoses.table import GROUP_RULES
 from history.facts.group import facts_of
+from history.facts.naming import member_names
 from history.facts.rows import GroupFinding, GroupRows, Severity, shared_noun
 from history.facts.shard import facts_of_all
+from history.facts.terms import ShardTerms
 from history.moments import WHOLE_LOG, LogWindow
 from history.reading.node import NodeLog
 from history.reading.notes import Note, by_group
 from history.reading.source import Basis, Walk
-from history.render import LOCAL, MemberNames, TimeStyle, duration, plural, ranges
 from history.telling.member_labels import client_words
 from records.ids import METADATA_SHARD
 
 NO_EVIDENCE = (
     "there is no evidence file: refused requests, failed assignors and gaps between heartbeats are unknown"
 )
-MEMBERS_SHOWN_MAX = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,19 +40,56 @@ class GroupFindings:
     """Compact name -> member id and client description, for the members in the findings."""
     findings: tuple[GroupFinding, ...]
     noun: str = "epoch"
-    """What the group's protocol calls its epochs."""
+    """The word of the group's protocol for its epochs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderFindings:
+    """The findings about the leaders of one shard, in the order in which they began."""
+
+    shard: int
+    findings: tuple[GroupFinding, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
     """The findings, and what they rest on."""
 
+    from_ms: int
+    until_ms: int
+    """The time that was looked at: the window, cut where the log begins and ends; -1: there is no entry."""
     groups: tuple[GroupFindings, ...]
     """Groups with findings; a group that was asked for is included without any."""
     groups_read: int
+    is_of_one: bool
+    """Whether one group was asked for."""
     basis: tuple[Basis, ...]
     notes: tuple[str, ...]
     """Limitations of the answer, in words."""
+    shards: tuple[LeaderFindings, ...] = ()
+    """Shards with findings about their leaders; none if one group was asked for, whose findings have them."""
+    milder: int = 0
+    """Findings that `at_least` left out."""
+
+    def at_least(self, severity: Severity) -> Findings:
+        """The answer with only the findings of this severity or a graver one."""
+        rank = list(Severity).index
+        left_out = 0
+
+        def grave(found: tuple[GroupFinding, ...]) -> tuple[GroupFinding, ...]:
+            nonlocal left_out
+            kept = tuple(one for one in found if rank(one.severity) >= rank(severity))
+            left_out += len(found) - len(kept)
+            return kept
+
+        groups = [_only(group, grave(group.findings)) for group in self.groups]
+        shards = [replace(shard, findings=grave(shard.findings)) for shard in self.shards]
+        return replace(
+            self,
+            groups=tuple(group for group in groups if group.findings or self.is_of_one),
+            shards=tuple(shard for shard in shards if shard.findings),
+            milder=self.milder + left_out,
+        )
 
 
 def findings(log: NodeLog, group_id: str | None = None, window: LogWindow = WHOLE_LOG) -> Findings:
@@ -62,11 +102,15 @@ def findings(log: NodeLog, group_id: str | None = None, window: LogWindow = WHOL
         notes = log.reader(facts.shard).evidence(group_id)
         assert facts.basis is not None
         facts.basis.demand(window.from_index, window.to_index)
+        from_ms, until_ms = _looked_at(log, window, (facts.basis,))
         return Findings(
+            from_ms=from_ms,
+            until_ms=until_ms,
             groups=(_of_group(facts, notes, window),),
             groups_read=1,
+            is_of_one=True,
             basis=(facts.basis,),
-            notes=() if notes else (NO_EVIDENCE,),
+            notes=(*(() if notes else (NO_EVIDENCE,)), *window.notes),
         )
     return _of_all(log, window)
 
@@ -74,48 +118,85 @@ def findings(log: NodeLog, group_id: str | None = None, window: LogWindow = WHOL
 def _of_all(log: NodeLog, window: LogWindow) -> Findings:
     found: list[GroupFindings] = []
     basis: list[Basis] = []
+    of_shards: list[LeaderFindings] = []
     count, is_noted = 0, False
     for shard in log.shards:
         if shard == METADATA_SHARD:
             continue
         notes = by_group(log.reader(shard).evidence())
         is_noted = is_noted or bool(notes)
-        rests_on: Basis | None = None
+        leaders, rests_on = _leaders(log, shard, window)
+        if leaders.findings:
+            of_shards.append(leaders)
         for facts in facts_of_all(log, shard, to_index=window.to_index, to_ms=window.to_ms):
             count += 1
-            rests_on = rests_on or facts.basis
             mine = notes.get(facts.group_id, []) if notes else None
-            told = _of_group(facts, mine, window)
+            told = _of_group(facts, mine, window, GROUP_RULES)
             if told.findings:
                 found.append(told)
-        basis.append(rests_on or _basis_of(log, shard, window))
+        basis.append(rests_on)
+    from_ms, until_ms = _looked_at(log, window, basis)
     return Findings(
+        from_ms=from_ms,
+        until_ms=until_ms,
         groups=tuple(sorted(found, key=lambda one: one.group_id)),
         groups_read=count,
+        is_of_one=False,
         basis=tuple(basis),
-        notes=() if is_noted else (NO_EVIDENCE,),
+        notes=(*(() if is_noted else (NO_EVIDENCE,)), *window.notes),
+        shards=tuple(of_shards),
     )
 
 
-def _basis_of(log: NodeLog, shard: int, window: LogWindow) -> Basis:
-    """The basis of a shard without groups."""
+def _looked_at(log: NodeLog, window: LogWindow, bases: Sequence[Basis]) -> tuple[int, int]:
+    """The beginning and the end of what was looked at."""
+    until_ms = max((basis.last_timestamp_ms for basis in bases), default=-1)
+    begins = [at for basis in bases if (at := log.first_ms(basis.shard)) >= 0]
+    from_ms = max(min(begins, default=-1), -1 if window.from_ms is None else window.from_ms)
+    return min(from_ms, until_ms), until_ms
+
+
+def _leaders(log: NodeLog, shard: int, window: LogWindow) -> tuple[LeaderFindings, Basis]:
+    """The findings about the leaders of a shard, and the basis of a walk over it."""
     walk = Walk(shard, log.reader(shard), to_index=window.to_index, to_ms=window.to_ms)
-    for _ in walk:
-        pass
-    return walk.basis
+    terms, leaders = ShardTerms(shard), ShardFindings()
+    found: list[GroupFinding] = []
+    for item in walk:
+        if (term := terms.take(item)) is not None:
+            found += leaders.take((term,), term.timestamp_ms)
+    found += leaders.open()
+    held = tuple(one for one in found if window.holds_end(one.to_index, one.to_ms))
+    return LeaderFindings(shard=shard, findings=held), walk.basis
 
 
-def _of_group(facts: GroupRows, notes: Sequence[Note] | None, window: LogWindow) -> GroupFindings:
+def _only(group: GroupFindings, found: tuple[GroupFinding, ...]) -> GroupFindings:
+    """A group with some of its findings, and only the members that these name."""
+    ids = {member_id for one in found for member_id in one.members}
+    members = {
+        name: described for name, described in group.members.items() if described.partition(" (")[0] in ids
+    }
+    return replace(group, findings=found, members=members)
+
+
+def _arrival(known: Collection[str]) -> Callable[[str], int]:
+    """A sort key for member ids: the order of arrival, then those that never joined."""
+    places = {member_id: place for place, member_id in enumerate(known)}
+    return lambda member_id: places.get(member_id, len(places))
+
+
+def _of_group(
+    facts: GroupRows, notes: Sequence[Note] | None, window: LogWindow, rules: Iterable[Rule] | None = None
+) -> GroupFindings:
     found = tuple(
-        one for one in findings_of(facts, notes or None) if window.holds_end(one.to_index, one.to_ms)
+        one for one in findings_of(facts, notes or None, rules) if window.holds_end(one.to_index, one.to_ms)
     )
-    names = MemberNames()
+    names = member_names(facts)
     described = {}
     for session in facts.sessions:
         described[session.member_id] = (names.name(session.member_id), client_words(session))
     shown = dict.fromkeys(member_id for one in found for member_id in one.members)
     members = {}
-    for member_id in shown:
+    for member_id in sorted(shown, key=_arrival(described)):
         name, said_of_it = described.get(member_id, (names.name(member_id), ""))
         members[name] = f"{member_id} ({said_of_it})" if said_of_it else member_id
     return GroupFindings(
@@ -125,69 +206,3 @@ def _of_group(facts: GroupRows, notes: Sequence[Note] | None, window: LogWindow)
         findings=found,
         noun=shared_noun(facts.epochs),
     )
-
-
-# Words.
-
-
-def findings_text(answer: Findings, style: TimeStyle = LOCAL) -> Iterator[str]:
-    """Lines of text: each finding with what it rests on and what to do about it."""
-    for basis in answer.basis:
-        yield f"from {basis.words()}"
-    for note in answer.notes:
-        yield f"note: {note}"
-    for group in answer.groups:
-        yield ""
-        yield from _group_text(group, style)
-    yield ""
-    odd = sum(bool(group.findings) for group in answer.groups)
-    total = sum(len(group.findings) for group in answer.groups)
-    read = plural(answer.groups_read, "group")
-    yield f"{read} read: " + (f"{plural(total, 'finding')} in {odd} of them" if total else "nothing odd")
-
-
-def _group_text(group: GroupFindings, style: TimeStyle) -> Iterator[str]:
-    count = plural(len(group.findings), "finding") if group.findings else "nothing odd"
-    yield f"Group {group.group_id}: {count}"
-    for name, described in list(group.members.items())[:MEMBERS_SHOWN_MAX]:
-        yield f"  {name} is {described}"
-    if len(group.members) > MEMBERS_SHOWN_MAX:
-        yield f"  and {plural(len(group.members) - MEMBERS_SHOWN_MAX, 'more member')} (--json has them)"
-    names = {described.split(" ", 1)[0]: name for name, described in group.members.items()}
-    for found in group.findings:
-        yield ""
-        yield from finding_text(found, names, style, group.noun)
-
-
-def finding_text(
-    found: GroupFinding, names: Mapping[str, str], style: TimeStyle = LOCAL, noun: str = "epoch"
-) -> Iterator[str]:
-    """Lines for one finding; ``names`` maps member ids to compact names, ``noun`` is what it calls epochs."""
-    rule = RULES[found.kind]
-    yield f"{style.full(found.from_ms)}  {found.severity.value.upper()}  {found.kind}: {rule.title}"
-    said = words_of(found, lambda member_id: names.get(member_id, member_id))
-    yield f"  what      {said}"
-    lasted = "" if found.to_ms is None else f", over after {duration(found.to_ms - found.from_ms)}"
-    epochs = f"{noun} {ranges(found.epochs)}" if found.epochs else f"no {noun}"
-    yield f"  where     {epochs}{lasted or ', still going on at the end of what was read'}"
-    entries = ", ".join(str(index) for index in found.rests_on[:MEMBERS_SHOWN_MAX])
-    more = len(found.rests_on) - MEMBERS_SHOWN_MAX
-    yield f"  rests on  entries {entries}" + (f" and {more} more" if more > 0 else "")
-    yield f"  to do     {rule.do}"
-
-
-def rules_text() -> Iterator[str]:
-    """Every rule, as lines of text."""
-    for rule in RULES.values():
-        yield f"{rule.name}  {rule.severity.value}"
-        yield f"  means     {rule.means}"
-        yield f"  reads     {rule.reads}"
-        for bound in rule.thresholds:
-            yield f"  bound     {bound.name} = {bound:,}: {bound.reason}"
-        yield f"  to do     {rule.do}"
-        yield ""
-
-
-def worst(found: Iterable[GroupFinding]) -> Severity | None:
-    """The highest severity among the findings."""
-    return max((one.severity for one in found), key=list(Severity).index, default=None)

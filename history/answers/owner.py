@@ -50,7 +50,7 @@ class OwnedSpan:
     """The member's compact name, or ``nobody``."""
     epoch: int
     noun: str
-    """What the group's protocol calls it: `epoch`, `generation` or `round`."""
+    """The word of the group's protocol for it: `epoch`, `generation` or `round`."""
     why: str
     from_index: int
     from_ms: int

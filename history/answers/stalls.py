@@ -19,7 +19,7 @@ offset again and again is not quiet.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -40,6 +40,8 @@ class Stall:
     shard: int
     partition: TopicPartition
     member_id: str
+    name: str
+    """``m2 (app-1)``; the member id if the log, of an older release, gives it no number."""
     last_commit_ms: int | None
     """``None``: there is none in the entries read."""
     owned_since_ms: int
@@ -104,8 +106,9 @@ def stalls_of(
     owned: Iterable[OwnershipSpan],
     commits: dict[TopicPartition, PartitionCommits],
     end_ms: int,
+    names: Mapping[str, str],
 ) -> tuple[Stall, ...]:
-    """The stalled partitions among those owned at the end of the window."""
+    """The stalled partitions among those owned at the end of the window; ``names`` are by member id."""
     usuals = {partition: one.usual_ms for partition, one in commits.items()}
     known = sorted(usual for usual in usuals.values() if usual is not None)
     found = []
@@ -124,6 +127,7 @@ def stalls_of(
                     shard=shard,
                     partition=span.partition,
                     member_id=span.member_id,
+                    name=names.get(span.member_id, span.member_id),
                     last_commit_ms=last_ms,
                     owned_since_ms=span.from_ms,
                     quiet_ms=quiet_ms,

@@ -5,7 +5,7 @@ Both states are replayed, each from the snapshot before it. How the change came 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from history.protocols import epoch_noun
@@ -14,7 +14,7 @@ from history.reading.groups import GROUPS_NAMED_MAX
 from history.reading.node import NodeLog
 from history.reading.source import NothingToRead
 from history.render import LOCAL, TimeStyle, plural, ranges
-from history.state.replay import ReplayedGroup, ReplayedMember, ReplayedShard, client_words, replay
+from history.state.replay import ReplayedGroup, ReplayedMember, ReplayedShard, member_words, replay
 from history.words import shard_name
 
 GROUP_CREATED, GROUP_REMOVED, GROUP_CHANGED = "created", "removed", "changed"
@@ -65,9 +65,9 @@ class GroupDiff:
     moved: tuple[PartitionsMoved, ...]
     offsets: tuple[OffsetChanged, ...]
     noun: str
-    """What the group's protocol calls its epochs."""
-    clients: dict[str, str]
-    """Member id -> client id, for the members named; other answers refer to members by client."""
+    """The word of the group's protocol for its epochs."""
+    names: dict[str, str]
+    """Member id -> ``m2 (app-1)``, for the members that partitions moved from or to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +171,7 @@ def _group_diff(before: ReplayedGroup | None, after: ReplayedGroup | None) -> Gr
         moved=moved,
         offsets=_offsets(before, after),
         noun=epoch_noun(known.kind),
-        clients={one: (members_before | members_after)[one].client_id for one in sorted(named)},
+        names={one: _called((members_before | members_after)[one]) for one in sorted(named)},
     )
 
 
@@ -242,20 +242,15 @@ def _group_text(group: GroupDiff) -> Iterator[str]:
         yield f"  group {group.group_id}: {old} -> {group.epoch_after}, {states}"
     for word, members in (("came", group.members_came), ("went", group.members_went)):
         for member in members:
-            client = client_words(member)
-            yield f"    {word}      {member.member_id}{client and f' ({client})'}"
+            yield f"    {word}      {member_words(member)}"
     for moved in group.moved:
-        source, target = (_member_words(one, group.clients) for one in (moved.source, moved.target))
+        source, target = (group.names.get(one or "", "nobody") for one in (moved.source, moved.target))
         yield f"    moved     {moved.topic} {ranges(moved.partitions)}: {source} -> {target}"
     yield from _offsets_text(group.offsets)
 
 
-def _member_words(member_id: str | None, clients: Mapping[str, str]) -> str:
-    """``JTw04yxA (app-1)``. Compact names would require reading the whole log, which this answer does not."""
-    if member_id is None:
-        return "nobody"
-    client = clients.get(member_id)
-    return f"{member_id} ({client})" if client else member_id
+def _called(member: ReplayedMember) -> str:
+    return f"{member.name} ({member.client_id})" if member.client_id else member.name
 
 
 def _offsets_text(offsets: Sequence[OffsetChanged]) -> Iterator[str]:

@@ -7,24 +7,29 @@ rows for diagnoses, up to `FINDING_ROWS_MAX`. `figures` defines each figure, `st
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from history.diagnoses.keeping import FINDING_ROWS_MAX, KeptRows
+from history.diagnoses.keeping import WalkFindings
+from history.diagnoses.shards import ShardFindings
 from history.facts.commits import CommitKey, CommitKeys
+from history.facts.naming import name_in
 from history.facts.rows import (
     EpochRow,
+    GroupFinding,
     GroupRows,
     MemberSession,
     OwnershipSpan,
     SpanKind,
     TopicPartition,
     begun_ms,
+    time_to_stable_ms,
 )
 from history.facts.shard import DRAIN_ENTRIES, ShardFacts
+from history.facts.terms import ShardTerms
 from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
-from history.reading.source import LogGap, NothingToRead, Walk
+from history.reading.source import NothingToRead, Walk
 from history.render import LOCAL, TimeStyle
 from history.words import is_takeover, reason_names, shard_name, trigger_name
 from raftlog.storage.frames import Frame
@@ -126,7 +131,7 @@ def stats(
         from_ms = _ms_of(log, numbers[0], from_index)
     if until_index is not None:
         until_ms = _ms_of(log, numbers[0], until_index) + 1
-    first = min((at for number in numbers if (at := _first_ms(log, number)) >= 0), default=-1)
+    first = min((at for number in numbers if (at := log.first_ms(number)) >= 0), default=-1)
     last = max((log.last_ms(number) for number in numbers), default=-1)
     if first < 0:
         raise NothingToRead(f"{log.path} holds no entry of a group shard")
@@ -138,12 +143,11 @@ def stats(
             f"there are no entries between {style.full(window.from_ms)} and {style.full(window.until_ms)}: "
             f"the log is kept from {style.full(first)} to {style.full(last)}"
         )
-    kept = KeptRows()
     folds = []
     rests_on: list[str] = []
     remarks: list[str] = []
     for number in numbers:
-        fold = _ShardFold(log, number, window, None if group is None else frozenset((group,)), kept)
+        fold = _ShardFold(log, number, window, None if group is None else frozenset((group,)))
         walk = fold.run(until_ms)
         folds.append(fold)
         rests_on.append(walk.basis.words())
@@ -152,13 +156,10 @@ def stats(
         if group is not None and not fold.groups:
             raise NothingToRead(unknown_group(log, group, walk.basis))
     groups = [one for fold in folds for one in fold.finished()]
-    if kept.is_full:
-        remarks.append(
-            f"diagnoses are not counted: there are more than {FINDING_ROWS_MAX:,} rows to check; give a "
-            "group or a shorter window"
-        )
     total = summed(one.figures for one in groups)
     total.failovers = sum(fold.failovers for fold in folds)
+    for fold in folds:
+        total.findings.update(fold.of_shard)
     return Stats(
         from_ms=window.from_ms,
         until_ms=window.until_ms,
@@ -179,16 +180,6 @@ def _shards(log: NodeLog, group: str | None, shard: int | None) -> tuple[int, ..
     return tuple(number for number in log.shards if number != METADATA_SHARD)
 
 
-def _first_ms(log: NodeLog, shard: int) -> int:
-    """Time of the first entry or snapshot in a walk over the shard; -1: there is none."""
-    for item in Walk(shard, log.reader(shard)):
-        if isinstance(item, Frame):
-            return item.timestamp_ms
-        if not isinstance(item, LogGap):
-            return item.header.last_timestamp_ms
-    return -1
-
-
 def _ms_of(log: NodeLog, shard: int, index: int) -> int:
     """The time of an entry; 0 for index 0, which precedes every entry."""
     if index == 0:
@@ -206,17 +197,15 @@ class _Group:
     figures: Figures = field(default_factory=Figures)
     commits: dict[TopicPartition, PartitionCommits] = field(default_factory=dict)
     owned: list[OwnershipSpan] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    """The names of the members at the end, by id."""
     """Spans of ownership still open at the end."""
-    unsettled_ms: int | None = None
-    """Epoch ms at which it ceased to be Stable, if the newest epoch so far did not settle; -1: unknown."""
 
 
 class _ShardFold:
     """Collects the figures of the groups of one shard."""
 
-    def __init__(
-        self, log: NodeLog, shard: int, window: StatsWindow, only: frozenset[str] | None, kept: KeptRows
-    ) -> None:
+    def __init__(self, log: NodeLog, shard: int, window: StatsWindow, only: frozenset[str] | None) -> None:
         self.groups: defaultdict[str, _Group] = defaultdict(_Group)
         self.slices: Counter[tuple[int, str]] = Counter()
         self.failovers = 0
@@ -226,7 +215,12 @@ class _ShardFold:
         self._window = window
         self._facts = ShardFacts(shard, log.catalog(), only)
         self._keys = CommitKeys(only)
-        self._kept = kept
+        self.of_shard: Counter[str] = Counter()
+        """Findings about the leaders, which concern all groups."""
+        self._findings: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._diagnosed = WalkFindings(log.reader(shard).evidence())
+        self._terms = ShardTerms(shard)
+        self._leaders = ShardFindings()
         self._end_ms = min(window.until_ms, log.last_ms(shard))
 
     def run(self, until_ms: int | None) -> Walk:
@@ -236,28 +230,37 @@ class _ShardFold:
         )
         for number, item in enumerate(walk, 1):
             self._facts.take(item)
+            if (term := self._terms.take(item)) is not None:
+                self._found(self._leaders.take((term,), term.timestamp_ms))
             if isinstance(item, Frame):
                 try:
                     self._frame(item)
                 except RecordsError:
                     self.unreadable += 1
             if number % DRAIN_ENTRIES == 0:
-                self._take(self._facts.drain())
-        self._take(self._facts.finish())
+                for part in self._facts.drain():
+                    self._take(part)
+                    rest = self._facts.builders[part.group_id].finish
+                    self._found(self._diagnosed.drained(part, rest))
+        for part in self._facts.finish():
+            self._take(part)
+            self._found(self._diagnosed.finished(part))
+        self._found(self._leaders.open())
         return walk
+
+    def _found(self, findings: Iterable[GroupFinding]) -> None:
+        for one in findings:
+            if one.to_ms is None or one.to_ms >= self._window.from_ms:
+                counted = self.of_shard if one.group_id is None else self._findings[one.group_id]
+                counted[one.kind] += 1
 
     def finished(self) -> Iterator[GroupStats]:
         """The groups with complete figures; call after `run`."""
         start_ms = self._window.from_ms
-        findings: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        notes = self._log.reader(self._shard).evidence()
-        for finding in self._kept.findings(self._shard, notes):
-            if finding.to_ms is None or finding.to_ms >= start_ms:
-                findings[finding.group_id][finding.kind] += 1
         for group_id, one in self.groups.items():
             for commits in one.commits.values():
                 commits.end(self._end_ms, start_ms)
-            stalls = stalls_of(group_id, self._shard, one.owned, one.commits, self._end_ms)
+            stalls = stalls_of(group_id, self._shard, one.owned, one.commits, self._end_ms, one.names)
             made = {partition: each for partition, each in one.commits.items() if each.commits}
             figures = one.figures
             figures.commits = sum(each.commits for each in made.values())
@@ -265,7 +268,7 @@ class _ShardFold:
             figures.committed = len(made)
             figures.longest_silence_ms = max((each.silence_ms for each in made.values()), default=None)
             figures.stalled = len(stalls)
-            figures.findings = findings[group_id]
+            figures.findings = self._findings[group_id]
             yield GroupStats(
                 group_id=group_id,
                 shard=self._shard,
@@ -306,22 +309,22 @@ class _ShardFold:
             elif trigger == Trigger.OFFSETS_RESOLVED and raw.value is None:
                 figures.transactional["committed" if key in committed else "dropped"] += 1
 
-    def _take(self, parts: Iterator[GroupRows]) -> None:
-        for part in parts:
-            group = self.groups[part.group_id]
-            for epoch in part.epochs:
-                self._epoch(group, epoch)
-            for span in part.spans:
-                self._span(group, span)
-            for session in part.sessions:
-                self._session(group.figures, session)
-            group.figures.failovers += sum(
-                term.is_takeover and self._window.holds(term.timestamp_ms) for term in part.terms
-            )
-            self._kept.take(part)
+    def _take(self, part: GroupRows) -> None:
+        group = self.groups[part.group_id]
+        for epoch in part.epochs:
+            self._epoch(group.figures, epoch)
+        for span in part.spans:
+            self._span(group, span)
+        for session in part.sessions:
+            self._session(group.figures, session)
+            if session.to_index is None:
+                group.names[session.member_id] = name_in(session)
+        group.figures.failovers += sum(
+            term.is_takeover and self._window.holds(term.timestamp_ms) for term in part.terms
+        )
 
-    def _epoch(self, group: _Group, row: EpochRow) -> None:
-        window, figures, end_ms = self._window, group.figures, self._end_ms
+    def _epoch(self, figures: Figures, row: EpochRow) -> None:
+        window, end_ms = self._window, self._end_ms
         is_begun = row.is_begin_known and window.holds(row.timestamp_ms)
         is_rebalance = row.num_members > 0
         figures.epochs += is_begun
@@ -334,12 +337,9 @@ class _ShardFold:
         unsettled_until = row.end_ms if row.settled_ms is None else row.settled_ms
         figures.unstable_ms += window.overlap(begun_ms(row), unsettled_until, end_ms)
         figures.unstable_ms += sum(window.overlap(r.from_ms, r.to_ms, end_ms) for r in row.relapses)
-        start_ms = group.unsettled_ms
-        if start_ms is None:
-            start_ms = begun_ms(row) if row.is_begin_known else -1
-        group.unsettled_ms = start_ms if row.settled_ms is None and row.overtaken_by is not None else None
-        if row.settled_ms is not None and is_rebalance and start_ms >= 0 and window.holds(row.settled_ms):
-            figures.settle(max(row.settled_ms - start_ms, 0))
+        to_stable_ms = time_to_stable_ms(row)
+        if to_stable_ms is not None and is_rebalance and window.holds(row.settled_ms):
+            figures.settle(to_stable_ms)
         if window.holds(row.timestamp_ms if row.target_ms is None else row.target_ms):
             for moved in row.moves:
                 figures.moves += moved.source is not None and moved.target is not None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from history.columns import table
 from history.diagnoses import RULES
 from history.render import LOCAL, TimeStyle, duration, lower_words, plural
 
@@ -21,26 +22,28 @@ HEADERS = (
 )
 
 
-def stats_text(found: Stats, style: TimeStyle = LOCAL) -> Iterator[str]:
-    """The statistics as lines of text."""
+def stats_text(found: Stats, style: TimeStyle = LOCAL, *, width: int | None = None) -> Iterator[str]:
+    """The statistics as lines of text; the table fits the width."""
     yield window_words(found, style)
     for basis in found.rests_on:
         yield f"from {basis}"
     for remark in found.remarks:
         yield f"note: {remark}"
     yield ""
-    yield from aligned(HEADERS, table_rows(found))
+    yield from table(HEADERS, table_rows(found), width, numbers=range(1, len(HEADERS)))
     total = found.total
     if total.rebalances:
         yield ""
-        yield f"rebalances  {_counts(total.by_trigger)}"
-        yield f"  because   {_counts(total.by_reason)}"
+        begun, because = _counts(total.by_trigger), _counts(total.by_reason)
+        yield f"rebalances  {begun}"
+        if because != begun:
+            yield f"  because   {because}"
         yield f"  to stable {settled_words(total)}"
     if total.ended or total.joined:
         came = [("joined", total.joined), ("joined again", total.rejoined)]
         yield f"members     {_counts({**dict(came), **total.ended})}"
     if total.failovers:
-        yield f"failovers   {total.failovers}"
+        yield f"failovers   {total.failovers}, planned hand-overs included"
     if total.committed:
         silence = duration(total.longest_silence_ms or 0)
         partitions = plural(total.committed, "partition")
@@ -121,7 +124,7 @@ def _stalls(found: Stats, style: TimeStyle) -> Iterator[str]:
         last = "none" if stall.last_commit_ms is None else style.full(stall.last_commit_ms)
         whose = "its own" if stall.measured_by == "own" else "that of other partitions"
         yield (
-            f"stalled     {stall.partition} of {stall.group_id}: {stall.member_id} owns it, no commit for "
+            f"stalled     {stall.partition} of {stall.group_id}: {stall.name} owns it, no commit for "
             f"{duration(stall.quiet_ms)} (last: {last}; usual interval, {whose}: {duration(stall.usual_ms)})"
         )
     if len(stalls) > STALLS_SHOWN_MAX:
@@ -131,15 +134,3 @@ def _stalls(found: Stats, style: TimeStyle) -> Iterator[str]:
 def _counts(counted: Mapping[str, int]) -> str:
     shown = sorted(((count, name) for name, count in counted.items() if count), key=lambda x: (-x[0], x[1]))
     return ", ".join(f"{count:,} {lower_words(name)}" for count, name in shown) or "none"
-
-
-def aligned(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Lines of a table with the first column aligned left and numbers aligned right."""
-    lines = [headers, *rows]
-    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-    for line in lines:
-        first, *rest = (
-            cell.rjust(width) if place else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        yield "  ".join((first, *rest)).rstrip()

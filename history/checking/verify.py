@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 
 from coordinator.state.group_records import GROUP_TYPES
 from coordinator.state.projection import Projection
-from history.reading.node import NodeLog, open_one
+from history.reading.node import NodeLog, open_one, place_of
 from history.reading.source import Basis, LogGap, SnapshotLike, Walk
 from history.render import plural
 from history.state.replay import ShardReplay
 from history.words import shard_name
-from raftlog.env.files import OsFiles
 from raftlog.offline.reader import Damaged, Problem
 from raftlog.offline.verify import verify_node
 from raftlog.storage.frames import Frame
@@ -84,11 +83,12 @@ class VerifyReport:
 
 def verify(path: str) -> VerifyReport:
     """Check everything in a directory; writes nothing. Raises `NothingToRead` if there is no shard."""
-    node = open_one(path)
+    path, files = place_of(path)
+    node = open_one(path, files)
     reports = tuple(_verify_shard(node, shard) for shard in node.shards)
     return VerifyReport(
         path=path,
-        problems=(*verify_node(OsFiles(), path), *_across_shards(node, reports)),
+        problems=(*verify_node(files, path), *_across_shards(node, reports)),
         shards=reports,
         notes=node.notes,
     )
@@ -238,8 +238,8 @@ def _across_shards(node: NodeLog, reports: tuple[ShardReport, ...]) -> Iterator[
     An undecided metadata entry suffices: that a group's entry relies on it shows that it was committed.
     """
     metadata = next((report for report in reports if report.shard == METADATA_SHARD), None)
-    if metadata is None or metadata.basis.last_index is None:
-        return
+    if node.is_shipped or metadata is None or metadata.basis.last_index is None:
+        return  # shards are shipped one after the other
     newest = metadata.basis.last_index + metadata.basis.undecided
     for report in reports:
         if report.catalog_version > newest:

@@ -23,6 +23,7 @@ MEMBERS_NAMED_MAX = 10
 """Maximum number of members named in a sentence; all are in `GroupFinding.members`."""
 TOPICS_NAMED_MAX = 6
 NO_EVIDENCE = "there is no evidence file"
+HOUR_MS = 3_600_000
 
 
 class Threshold(int):
@@ -35,6 +36,44 @@ class Threshold(int):
         self = super().__new__(cls, value)
         self.name, self.reason = name, reason
         return self
+
+
+RUN_MS = Threshold(
+    HOUR_MS // 2,
+    "RUN_MS",
+    "What goes on for longer is told half an hour at a time, so that a finding ends although its incident "
+    "does not.",
+)
+RETURN_MS = Threshold(
+    HOUR_MS // 2,
+    "RETURN_MS",
+    "Longest time after which a member comes back: a pause, a lost connection and the restart of a process "
+    "take less.",
+)
+SETTLE_MS = Threshold(
+    HOUR_MS // 2, "SETTLE_MS", "Longest time after which what ends an incident belongs to its finding."
+)
+LOOK_BACK_MS = Threshold(
+    HOUR_MS,
+    "LOOK_BACK_MS",
+    "What was over so long before the end of an incident is not part of it; the longest run takes as long.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """The facts around a finding that determine it, in ms of the log's time."""
+
+    look_back_ms: int
+    """Events that ended longer before the end of a finding do not change it."""
+    look_ahead_ms: int
+    """Events that come longer after the end of a finding do not change it."""
+
+
+NEAR = Horizon(look_back_ms=3 * HOUR_MS, look_ahead_ms=2 * HOUR_MS)
+"""Covers a run (at most 2 × `RUN_MS`), what belongs to both of its ends, and the findings that cover it."""
+FAR = Horizon(look_back_ms=18 * HOUR_MS, look_ahead_ms=18 * HOUR_MS)
+"""As `NEAR`, for rules with runs of rare events: pauses of up to an hour, runs of up to 12 hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +93,55 @@ class Found:
     is_certain: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The last target of a partition."""
+
+    partition: TopicPartition
+    index: int
+    ms: int
+    taker: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """The reason for waiting in one rebalance, and the member that was waited for."""
+
+    process: str
+    """The process of the member: one that is removed comes back under another id."""
+    member_id: str
+    waited_for: str
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LateRow:
+    """A rebalance in which the group waited for members."""
+
+    index: int
+    timestamp_ms: int
+    begun_ms: int
+    epoch: int
+    members: tuple[str, ...]
+    delays: tuple[Delay, ...]
+    is_told: bool = False
+    """A finding that covers it rests on this entry."""
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A summary of rows that are no longer there."""
+
+    given: tuple[Given, ...] = ()
+    late: tuple[LateRow, ...] = ()
+
+
 class Case:
     """One group's facts and notes; ``notes`` is ``None`` if there is no evidence file."""
 
-    def __init__(self, facts: GroupRows, notes: Sequence[Note] | None) -> None:
+    def __init__(self, facts: GroupRows, notes: Sequence[Note] | None, earlier: Earlier = Earlier()) -> None:
         self.facts = facts
+        self.earlier = earlier
         self.has_evidence = notes is not None
         mine = [note for note in notes or () if note.get("group") == facts.group_id]
         self.notes = sorted(mine, key=lambda note: note["at_ms"])
@@ -110,11 +193,18 @@ class Case:
         at = bisect_right(self._epoch_times, at_ms) - 1
         return self.facts.epochs[max(at, 0)] if self.facts.epochs else None
 
-    def epochs_between(self, from_index: int, to_index: int | None) -> list[int]:
-        """The epochs that were in force between two entries, both included."""
+    def epoch_since(self, index: int, ms: int, until_ms: int) -> EpochRow | None:
+        """The epoch in force after an entry, or at the look-back before ``until_ms`` if that is later."""
+        since_ms = until_ms - LOOK_BACK_MS
+        return self.epoch_at(index) if ms >= since_ms else self.epoch_when(since_ms)
+
+    def epochs_between(self, from_index: int, to_index: int | None, until_ms: int) -> list[int]:
+        """The epochs in force between two entries, both included, but not those long before ``until_ms``."""
         first = max(bisect_right(self._epoch_indexes, from_index) - 1, 0)
         end = len(self._epoch_indexes) if to_index is None else bisect_right(self._epoch_indexes, to_index)
-        return [row.epoch for row in self.facts.epochs[first:end]]
+        since_ms = until_ms - LOOK_BACK_MS
+        rows = self.facts.epochs[first:end]
+        return [row.epoch for row in rows if row.end_ms is None or row.end_ms >= since_ms]
 
     def notes_of(self, kind: str) -> list[Note]:
         return [note for note in self.notes if note["kind"] == kind]
@@ -145,16 +235,41 @@ def _by(rows: Iterable[T], key: Callable[[T], Any]) -> dict[Any, list[T]]:
     return grouped
 
 
-def clusters(rows: Iterable[T], at_ms: Callable[[T], int], pause_ms: int) -> Iterator[list[T]]:
-    """Group rows, in order of time, into runs with at most ``pause_ms`` between neighbours."""
+def clusters(
+    rows: Iterable[T], at_ms: Callable[[T], int], pause_ms: int, at_least: int = 1
+) -> Iterator[list[T]]:
+    """Group rows, in order of time, into runs with at most ``pause_ms`` between neighbours.
+
+    A long run is divided at multiples of a period on the clock, where it reaches half a period to both sides.
+    So no run is longer than two periods, and half a period around it decides where it ends. The period is
+    `RUN_MS`, or longer if a run of ``at_least`` rows takes longer.
+    """
+    period = period_ms(pause_ms, at_least)
     run: list[T] = []
     for row in sorted(rows, key=at_ms):
         if run and at_ms(row) - at_ms(run[-1]) > pause_ms:
-            yield run
+            yield from _divided(run, at_ms, period)
             run = []
         run.append(row)
     if run:
-        yield run
+        yield from _divided(run, at_ms, period)
+
+
+def period_ms(pause_ms: int, at_least: int) -> int:
+    """The period at which `clusters` divides runs: each half of it holds ``at_least`` rows of a run."""
+    return max(int(RUN_MS), 2 * at_least * pause_ms)
+
+
+def _divided(run: list[T], at_ms: Callable[[T], int], period: int) -> Iterator[list[T]]:
+    first_ms, last_ms = at_ms(run[0]) + period // 2, at_ms(run[-1]) - period // 2
+    part: list[T] = []
+    for row in run:
+        border_ms = at_ms(row) // period * period
+        if part and at_ms(part[-1]) < border_ms and first_ms <= border_ms <= last_ms:
+            yield part
+            part = []
+        part.append(row)
+    yield part
 
 
 # Words.

@@ -1,63 +1,38 @@
-"""Collects the rows that diagnoses need, up to a limit, because a rule needs a group's whole history.
-
-Used by walks over all groups that emit their rows in parts. Above the limit nothing is diagnosed and
-`is_full` is set: a diagnosis on partial history may be wrong.
-"""
+"""The findings in all groups of a walk that emits their rows in parts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
 
-from history.facts.ownership import by_partition
 from history.facts.rows import GroupFinding, GroupRows
 from history.reading.notes import Note, by_group
 
-from .findings import findings_of
-
-FINDING_ROWS_MAX = 200_000
-"""Maximum number of epochs, spans and sessions of all groups together: some hundred megabytes."""
+from .incremental import GroupDiagnosis
 
 
-class KeptRows:
-    """The parts of groups' facts, joined again."""
+class WalkFindings:
+    """Concludes the findings of the groups of one shard while their rows are drained."""
 
-    def __init__(self, rows_max: int = FINDING_ROWS_MAX) -> None:
-        self.is_full = False
-        self._rows_max = rows_max
-        self._count = 0
-        self._parts: dict[tuple[int, str], list[GroupRows]] = {}
+    def __init__(self, notes: Iterable[Note]) -> None:
+        self._noted = by_group(notes)
+        self._of: dict[str, GroupDiagnosis] = {}
 
-    def take(self, part: GroupRows) -> None:
-        """Add the next part of a group."""
-        if self.is_full:
-            return
-        self._count += len(part.epochs) + len(part.spans) + len(part.sessions)
-        if self._count > self._rows_max:
-            self.is_full = True
-            self._parts.clear()
-            return
-        self._parts.setdefault((part.shard, part.group_id), []).append(part)
+    def drained(self, part: GroupRows, rest: Callable[[], GroupRows]) -> Iterable[GroupFinding]:
+        """Take rows that a group drained; ``rest`` gives its other rows. Yields what is concluded."""
+        of_group = self._group(part.group_id)
+        of_group.take(part)
+        return of_group.conclude(rest(), is_last=False).concluded if of_group.is_due else ()
 
-    def findings(self, shard: int, notes: Iterable[Note]) -> Iterator[GroupFinding]:
-        """The findings in each group of a shard, once its walk is over; its rows are removed."""
-        noted = by_group(notes)
-        for key in sorted(key for key in self._parts if key[0] == shard):
-            yield from findings_of(_joined(self._parts.pop(key)), noted.get(key[1]))
+    def finished(self, rest: GroupRows) -> Iterator[GroupFinding]:
+        """Take a group's last rows; yields all findings that are left."""
+        of_group = self._group(rest.group_id)
+        del self._of[rest.group_id]
+        found = of_group.conclude(rest)
+        yield from found.concluded
+        yield from found.open
 
-
-def _joined(parts: Sequence[GroupRows]) -> GroupRows:
-    spans = [span for part in parts for span in part.spans]
-    spans.sort(key=by_partition)
-    sessions = sorted(
-        (one for part in parts for one in part.sessions), key=lambda row: (row.from_index, row.member_id)
-    )
-    return replace(
-        parts[-1],
-        epochs=tuple(row for part in parts for row in part.epochs),
-        spans=tuple(spans),
-        sessions=tuple(sessions),
-        terms=tuple(row for part in parts for row in part.terms),
-        gone=tuple(row for part in parts for row in part.gone),
-        unreadable=tuple(row for part in parts for row in part.unreadable),
-    )
+    def _group(self, group_id: str) -> GroupDiagnosis:
+        if group_id not in self._of:
+            self._of[group_id] = GroupDiagnosis()
+            self._of[group_id].note(self._noted.get(group_id, ()))
+        return self._of[group_id]

@@ -1,8 +1,11 @@
-"""Leaders of the group's shard: unplanned changes of leader, and leaders that do not last."""
+"""Leaders of a shard: unplanned changes of leader, and leaders that do not last.
+
+They are findings of the shard, derived from its terms alone. Each group of the shard has those of its life.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from history.facts.rows import TermRow
 from history.render import duration, plural
@@ -24,7 +27,17 @@ _HOW = {"EXPIRY": "it did not respond in time", "RESET": "its connection broke"}
 
 def failover(case: Case) -> Iterator[Found]:
     """The leader of the shard was lost, and another node took over."""
-    for term in case.facts.terms:
+    return failovers(case.facts.terms, "the group's shard", case)
+
+
+def leader_flapping(case: Case) -> Iterator[Found]:
+    """The leader of the shard changed, or its node restarted, again and again."""
+    return flapping(case.facts.terms[1:], "the group's shard", case)
+
+
+def failovers(terms: Sequence[TermRow], shard: str, case: Case | None = None) -> Iterator[Found]:
+    """The failovers among the terms; ``shard`` names the shard, ``case`` is the group concerned."""
+    for term in terms:
         if not term.is_takeover or term.why == TRANSFER:
             continue
         before = f"node {term.previous_leader}" if term.previous_leader >= 0 else "the former leader"
@@ -32,32 +45,32 @@ def failover(case: Case) -> Iterator[Found]:
         if term.gap_ms is not None and term.gap_ms <= OUTAGE_MS_MAX:
             gap = f", at most {duration(term.gap_ms)} without a leader"
         said = (
-            f"node {term.node_id} took over the group's shard from {before}, which failed "
+            f"node {term.node_id} took over {shard} from {before}, which failed "
             f"({_HOW.get(term.why, 'term ' + str(term.term))}){gap}: every session started again"
         )
         yield _found(case, [term], said)
 
 
-def leader_flapping(case: Case) -> Iterator[Found]:
-    """The leader of the shard changed, or its node restarted, again and again."""
-    unplanned = [term for term in case.facts.terms[1:] if term.why != TRANSFER]
-    for run in clusters(unplanned, lambda term: term.timestamp_ms, LEADS_PAUSE_MS):
+def flapping(terms: Sequence[TermRow], shard: str, case: Case | None = None) -> Iterator[Found]:
+    """The runs of unplanned terms; see `failovers`."""
+    unplanned = [term for term in terms if term.why != TRANSFER]
+    for run in clusters(unplanned, lambda term: term.timestamp_ms, LEADS_PAUSE_MS, LEADS_MIN):
         if len(run) < LEADS_MIN:
             continue
         nodes = ", ".join(f"{node}" for node in dict.fromkeys(term.node_id for term in run))
         span = duration(run[-1].timestamp_ms - run[0].timestamp_ms)
         said = (
-            f"the group's shard changed its leader {plural(len(run), 'time')} in {span} (nodes {nodes}): "
+            f"{shard} changed its leader {plural(len(run), 'time')} in {span} (nodes {nodes}): "
             "each time all sessions start again, so no dead member is detected meanwhile"
         )
         yield _found(case, run, said)
 
 
-def _found(case: Case, terms: list[TermRow], words: str) -> Found:
+def _found(case: Case | None, terms: list[TermRow], words: str) -> Found:
     first, last = terms[0], terms[-1]
     gap_ms = first.gap_ms if first.gap_ms is not None and first.gap_ms <= OUTAGE_MS_MAX else 0
     return Found(
-        epochs=case.epochs_between(first.index, last.index),
+        epochs=() if case is None else case.epochs_between(first.index, last.index, last.timestamp_ms),
         from_index=first.index,
         from_ms=first.timestamp_ms - gap_ms,
         to_index=last.index,

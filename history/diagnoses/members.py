@@ -16,8 +16,11 @@ from history.protocols import OLD, PUSH
 from history.render import duration, plural
 
 from .case import (
+    LOOK_BACK_MS,
     MEMBERS_NAMED_MAX,
     NO_EVIDENCE,
+    RETURN_MS,
+    SETTLE_MS,
     Case,
     Found,
     Threshold,
@@ -41,13 +44,18 @@ FLAP_PAUSE_MS = Threshold(
     "Longest time between two returns of one finding: a session timeout and the start of a process take "
     "less.",
 )
+UNHEARD_PAUSE_MS = Threshold(
+    300_000,
+    "UNHEARD_PAUSE_MS",
+    "Longest time between two expiries of one finding: session timeouts of a group differ by less.",
+)
 FLAPS_MIN = Threshold(3, "FLAPS_MIN", "An operator restarts a process once, or twice if the restart failed.")
 
 
 def session_expired(case: Case) -> Iterator[Found]:
     """Members whose session expired, that were not away, and that did not come back."""
     lost = [s for s in case.facts.sessions if _how(case, s) == "lost"]
-    for together in clusters(lost, lambda s: s.deadline_ms or s.to_ms or 0, EXPIRED_TOGETHER_MS):
+    for together in clusters(lost, _lost_ms, EXPIRED_TOGETHER_MS):
         held = [part for session in together for part in case.held_at_end(session)]
         who = members(session.member_id for session in together)
         said = f"{who} {_fell_silent(together[0])} and did not return"
@@ -55,6 +63,11 @@ def session_expired(case: Case) -> Iterator[Found]:
             said += ", all at about the same time: check what they share (a host, a network, a deployment)"
         said += f"; until then {parts(held)} had no other owner" if held else "; it had no partitions"
         yield _expiry(case, together, said + _regularity(case, together))
+
+
+def _lost_ms(session: MemberSession) -> int:
+    """When it should have expired; a leader that comes late removes it later."""
+    return max(session.deadline_ms or 0, (session.to_ms or 0) - SETTLE_MS)
 
 
 def member_paused(case: Case) -> Iterator[Found]:
@@ -84,10 +97,12 @@ def expired_after_failover(case: Case) -> Iterator[Found]:
         term = _unheard_since(case, session) if _how(case, session) == "unheard" else None
         if term is not None:
             by_term.setdefault(term.index, []).append(session)
-    for term in case.facts.terms:
-        together = by_term.get(term.index, [])
-        if not together:
-            continue
+    groups = [
+        (term, together)
+        for term in case.facts.terms
+        for together in clusters(by_term.get(term.index, ()), lambda s: s.to_ms or 0, UNHEARD_PAUSE_MS)
+    ]
+    for term, together in groups:
         held = [part for session in together for part in case.held_at_end(session)]
         back = [session.member_id for session in together if _comes_back(case, session) is not None]
         what = "took over" if term.is_takeover else "started"
@@ -172,44 +187,66 @@ def flaps(sessions: Sequence[MemberSession]) -> Iterator[Flapping]:
     told: set[int] = set()
     for process, stays in _processes(sessions):
         returns = [
-            *(
-                (later.from_index, later.from_ms)
-                for stay, later in pairwise(stays)
-                if stay.end is not SessionEnd.FORGOTTEN  # all register again after a failover
-            ),
+            *_returns(stays),
             *(place for stay in stays for place in stay.rejoined if stay.protocol != PUSH),
         ]
-        for run in clusters(returns, lambda place: place[1], FLAP_PAUSE_MS):
+        for run in clusters(returns, lambda place: place[1], FLAP_PAUSE_MS, FLAPS_MIN):
             indexes = {index for index, _ in run}
             if len(run) < FLAPS_MIN or indexes <= told:
                 continue
-            told |= indexes
             run.sort()
-            yield Flapping(process=process, stays=_stays_in(stays, run), returns=run)
+            mine = _stays_in(stays, run)
+            if not _overlap(mine):
+                told |= indexes
+                yield Flapping(process=process, stays=mine, returns=run)
+
+
+def _returns(stays: list[MemberSession]) -> Iterator[tuple[int, int]]:
+    """Where a session began soon after the newest end of those before."""
+    newest: MemberSession | None = None
+    for stay in stays:
+        if (
+            newest is not None
+            and newest.end is not SessionEnd.FORGOTTEN  # all register again after a failover
+            and (newest.to_ms is None or stay.from_ms - newest.to_ms <= RETURN_MS)
+        ):
+            yield stay.from_index, stay.from_ms
+        if (
+            newest is None
+            or stay.to_index is None
+            or (newest.to_index is not None and newest.to_index <= stay.to_index)
+        ):
+            newest = stay
 
 
 def _stays_in(stays: list[MemberSession], run: list[tuple[int, int]]) -> list[MemberSession]:
-    first, last = run[0][0], run[-1][0]
+    (first, first_ms), (last, _) = run[0], run[-1]
     mine = [s for s in stays if s.from_index <= last and (s.to_index is None or s.to_index >= first - 1)]
-    before = [s for s in stays if s.to_index is not None and s.to_index <= first][-1:]
+    before = [
+        s
+        for s in stays
+        if s.to_index is not None and s.to_index <= first and first_ms - (s.to_ms or 0) <= RETURN_MS
+    ][-1:]
     return [*before, *(s for s in mine if s not in before)]
 
 
 def _flapping(case: Case, flapping: Flapping) -> Found:
     mine, run, ids = flapping.stays, flapping.returns, flapping.member_ids
-    last = run[-1][0]
+    last, last_ms = run[-1]
     held = {
         span.partition
         for session in mine
         for span in case.spans_of(session.member_id)
-        if span.from_index >= session.from_index
+        if session.from_index <= span.from_index <= last
+        and (span.to_ms is None or span.to_ms >= last_ms - LOOK_BACK_MS)
     }
+    ends = (s.to_index for s in mine if s.to_ms is not None and s.to_ms <= last_ms + FLAP_PAUSE_MS)
     named = members(ids if len(ids) > MEMBERS_NAMED_MAX else ids[::-1])
     span_ms = run[-1][1] - mine[0].from_ms
     return Found(
         members=ids,
         partitions=sorted(held),
-        epochs=case.epochs_between(mine[0].from_index, last),
+        epochs=case.epochs_between(mine[0].from_index, last, last_ms),
         from_index=mine[0].from_index,
         from_ms=mine[0].from_ms,
         to_index=last,
@@ -219,7 +256,8 @@ def _flapping(case: Case, flapping: Flapping) -> Found:
             f"({flapping.how}), as {named}; in turn it owned {parts(held)}"
         ),
         rests_on=(
-            *(index for session in mine for index in (session.from_index, session.to_index)),
+            *(session.from_index for session in mine),
+            *ends,
             *(index for index, _ in run),
         ),
     )
@@ -228,7 +266,7 @@ def _flapping(case: Case, flapping: Flapping) -> Found:
 def _processes(sessions: Sequence[MemberSession]) -> Iterator[tuple[str, list[MemberSession]]]:
     """Successive sessions of one process, identified by instance id, member id, or client id and host.
 
-    Several members may share a client id and a host. Their sessions then overlap, which proves nothing.
+    Several members may share a client id and a host. Where their sessions overlap, that proves nothing.
     """
     by_instance: dict[str, list[MemberSession]] = {}
     by_member: dict[str, list[MemberSession]] = {}
@@ -242,8 +280,7 @@ def _processes(sessions: Sequence[MemberSession]) -> Iterator[tuple[str, list[Me
             by_client.setdefault(f"client {session.client_id} at {host}", []).append(session)
     for grouped in (by_instance, by_member, by_client):
         for name, stays in grouped.items():
-            has_returns = len(stays) > FLAPS_MIN or any(len(s.rejoined) >= FLAPS_MIN for s in stays)
-            if has_returns and not _overlap(stays):
+            if len(stays) + sum(len(s.rejoined) for s in stays) > FLAPS_MIN:
                 yield name, stays
 
 
@@ -269,14 +306,19 @@ def _unheard_since(case: Case, session: MemberSession) -> TermRow | None:
     """The term that began during the session and whose leader never received a heartbeat of the member."""
     if session.last_heartbeat_ms is not None or session.to_index is None:
         return None
-    begun = [t for t in case.facts.terms if session.from_index < t.index < session.to_index]
+    since_ms = (session.to_ms or 0) - LOOK_BACK_MS
+    begun = [
+        t
+        for t in case.facts.terms
+        if session.from_index < t.index < session.to_index and t.timestamp_ms >= since_ms
+    ]
     return begun[-1] if begun else None
 
 
 def _comes_back(case: Case, session: MemberSession) -> MemberSession | None:
     for later in case.sessions_by_member[session.member_id]:
         if session.to_index is not None and later.from_index > session.to_index:
-            return later
+            return later if later.from_ms - (session.to_ms or 0) <= RETURN_MS else None
     return None
 
 
@@ -299,7 +341,7 @@ def _silence(session: MemberSession) -> str:
 
 
 def _regularity(case: Case, together: list[MemberSession]) -> str:
-    """What the evidence says of the regularity of earlier heartbeats; nodes note none of older protocols."""
+    """The regularity of earlier heartbeats according to the evidence; nodes note none of older protocols."""
     if together[0].protocol in OLD:
         return ""
     if not case.has_evidence:
@@ -320,7 +362,7 @@ def _expiry(
         ms if ms is not None else (session.to_ms or 0) - (session.timeout_ms or 0)
         for ms, session in zip(heard, together, strict=True)
     )
-    epoch = case.epoch_when(from_ms)
+    epoch = case.epoch_when(max(from_ms, (last.to_ms or 0) - LOOK_BACK_MS))
     opened = [case.epoch_at(session.to_index or 0) for session in together]
     return Found(
         members=unique(session.member_id for session in together),

@@ -7,17 +7,18 @@ members joined last, and which ones were removed because they did not take part 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from enum import StrEnum
 
 from coordinator.leader_state.classic_group import WAITED_FOR_MAX
-from history.facts.rows import EpochRow, begun_ms
+from history.facts.rows import EpochRow, MemberSession, begun_ms
 from history.protocols import CLASSIC, REWRITE
 from history.render import duration, plural, sentence_list
 from records import Arrival, Phases, ReasonKind
 
-from .case import Case, Found, Threshold, clusters, members, parts, unique
+from .case import Case, Delay, Found, LateRow, Threshold, clusters, members, parts, unique
 
 LATE_MS = Threshold(
     10_000,
@@ -44,37 +45,52 @@ class _For(StrEnum):
     NOTHING = "in vain"
 
 
-@dataclass(frozen=True, slots=True)
-class _Delay:
-    """One rebalance in which the group waited for a member."""
-
-    row: EpochRow
-    member_id: str
-    waited_for: _For
-    ms: int
-
-
 def late_member(case: Case) -> Iterator[Found]:
     """Members for which the group waited in one rebalance after the other."""
-    processes = _processes(case)
-    delays: dict[str, list[_Delay]] = {}
-    for row in case.facts.epochs:
-        for delay in _delays(row):
-            delays.setdefault(processes.get(delay.member_id, delay.member_id), []).append(delay)
+    known = {row.index for row in case.earlier.late}
+    rows = [*case.earlier.late, *(row for row in late_rows(case) if row.index not in known)]
+    delays: dict[str, list[tuple[LateRow, Delay]]] = {}
+    for row in rows:
+        for delay in row.delays:
+            delays.setdefault(delay.process, []).append((row, delay))
     for of_process in delays.values():
-        for run in clusters(of_process, lambda delay: delay.row.timestamp_ms, LATE_PAUSE_MS):
-            if len({delay.row.index for delay in run}) >= LATE_MIN:
+        for run in clusters(of_process, lambda one: one[0].timestamp_ms, LATE_PAUSE_MS, LATE_MIN):
+            if len({row.index for row, _ in run}) >= LATE_MIN:
                 yield _late(run)
 
 
-def _late(run: list[_Delay]) -> Found:
-    rows = list({delay.row.index: delay.row for delay in run}.values())
-    late = unique(delay.member_id for delay in reversed(run))
+def late_rows(case: Case) -> Iterator[LateRow]:
+    """The rebalances in which the group waited for members."""
+    sessions: list[MemberSession] | None = None
+    for row in case.facts.epochs:
+        if not (delays := tuple(_delays(row))):
+            continue
+        if sessions is None:
+            sessions = list(case.facts.sessions)
+        there = [
+            one
+            for one in sessions
+            if one.from_index <= row.index and (one.to_index is None or one.to_index >= row.index)
+        ]
+        processes = _processes(there, row.index)
+        yield LateRow(
+            index=row.index,
+            timestamp_ms=row.timestamp_ms,
+            begun_ms=begun_ms(row),
+            epoch=row.epoch,
+            members=row.members,
+            delays=tuple(replace(one, process=processes.get(one.member_id, one.member_id)) for one in delays),
+        )
+
+
+def _late(run: list[tuple[LateRow, Delay]]) -> Found:
+    rows = list({row.index: row for row, _ in run}.values())
+    late = unique(delay.member_id for _, delay in reversed(run))
     others = tuple(one for one in unique(one for row in rows for one in row.members) if one not in late)
-    from_ms = begun_ms(rows[0])
+    from_ms = rows[0].begun_ms
     how = []
     for waited_for in _For:
-        spans = [delay.ms for delay in run if delay.waited_for is waited_for]
+        spans = [delay.ms for _, delay in run if delay.waited_for == waited_for]
         if spans:
             how.append(f"{plural(len(spans), 'time')} {waited_for}, up to {duration(max(spans))}")
     return Found(
@@ -133,22 +149,22 @@ def _timed_out(case: Case, row: EpochRow, gone: list[str], request: str) -> Foun
     )
 
 
-def _delays(row: EpochRow) -> Iterator[_Delay]:
+def _delays(row: EpochRow) -> Iterator[Delay]:
     if row.protocol not in (CLASSIC, REWRITE):  # members of a consumer group wait for partitions only
         return
     cause = row.cause
     timeouts_ms = {one.member_id: one.timeout_ms for one in cause.expiries}
     for reason in cause.reasons:
         if reason.kind in TIMEOUTS:
-            yield _Delay(row, reason.member_id, _For.NOTHING, timeouts_ms.get(reason.member_id, 0))
+            yield Delay("", reason.member_id, _For.NOTHING.value, timeouts_ms.get(reason.member_id, 0))
     phases = cause.phases
     if phases is None:
         return
     for arrival in _last_to_join(phases):
-        yield _Delay(row, arrival.member_id, _For.JOIN, arrival.at_ms - phases.began_ms)
+        yield Delay("", arrival.member_id, _For.JOIN.value, arrival.at_ms - phases.began_ms)
     syncing_ms = row.timestamp_ms - phases.joined_ms
     if cause.member_id and syncing_ms >= LATE_MS:
-        yield _Delay(row, cause.member_id, _For.ASSIGNMENTS, syncing_ms)
+        yield Delay("", cause.member_id, _For.ASSIGNMENTS.value, syncing_ms)
 
 
 def _last_to_join(phases: Phases) -> list[Arrival]:
@@ -167,18 +183,14 @@ def _last_to_join(phases: Phases) -> list[Arrival]:
     return late
 
 
-def _processes(case: Case) -> dict[str, str]:
-    """Member id -> its process: a member that was removed comes back under another id.
+def _processes(there: list[MemberSession], index: int) -> dict[str, str]:
+    """Member id -> its process, for the members at an entry: one that was removed comes back with another id.
 
     A client id stands for a process only if no two members had it at the same time."""
-    by_client: dict[str, int | None] = {}
-    shared: set[str] = set()
+    counts: Counter[str] = Counter()
     named: dict[str, str] = {}
-    for session in case.facts.sessions:
+    for session in there:
         client = f"client {session.client_id} at {session.client_host}"
-        ended = by_client.get(client, 0)
-        if ended is None or ended > session.from_index:
-            shared.add(client)
-        by_client[client] = session.to_index
+        counts[client] += session.from_index < index
         named[session.member_id] = f"instance {session.instance_id}" if session.instance_id else client
-    return {member_id: name for member_id, name in named.items() if name not in shared}
+    return {member_id: name for member_id, name in named.items() if counts[name] <= 1}

@@ -12,7 +12,7 @@ from history.reading.notes import REFUSED, Note, refusal_words
 from history.render import duration, plural
 from wire.errors import ErrorCode, error_name
 
-from .case import Case, Found, Threshold, clusters, member, members, parts, unique
+from .case import LOOK_BACK_MS, SETTLE_MS, Case, Found, Threshold, clusters, member, members, parts, unique
 
 REFUSED_PAUSE_MS = Threshold(
     60_000,
@@ -36,15 +36,22 @@ CONTESTED = (ErrorCode.FENCED_INSTANCE_ID, ErrorCode.UNRELEASED_INSTANCE_ID)
 def instance_id_contested(case: Case) -> Iterator[Found]:
     """Two processes claim the place of one static member."""
     by_instance: dict[str, list[Note]] = {}
-    names = {session.instance_id for session in case.facts.sessions if session.instance_id}
+    named = [session for session in case.facts.sessions if session.instance_id]
     for note in _refusals(case):
         if note["error"] in CONTESTED:
-            for name in names:
-                if f"InstanceId {name} " in note["reason"]:
-                    by_instance.setdefault(name, []).append(note)
+            said = {s.instance_id for s in named if f"InstanceId {s.instance_id} " in note["reason"]}
+            near = (s.instance_id for s in named if s.instance_id in said and _is_near(s, note["at_ms"]))
+            for name in unique(near):
+                by_instance.setdefault(name, []).append(note)
     for name, notes in sorted(by_instance.items()):
         for run in clusters(notes, lambda note: note["at_ms"], CONTEST_PAUSE_MS):
             yield _contested(case, name, run)
+
+
+def _is_near(session: MemberSession, at_ms: int) -> bool:
+    return session.from_ms <= at_ms + SETTLE_MS and (
+        session.to_ms is None or session.to_ms >= at_ms - LOOK_BACK_MS
+    )
 
 
 def _contested(case: Case, name: str, run: list[Note]) -> Found:
@@ -70,11 +77,15 @@ def _contested(case: Case, name: str, run: list[Note]) -> Found:
         f" {members(refused)} was refused {plural(len(run), 'time')} in {duration(to_ms - from_ms)}"
         f" ({error_name(run[0]['error'])})"
     )
-    return _found(case, run, (*owner_ids, *refused), sorted(held), said + _was_dead(owners))
+    return _found(case, run, (*owner_ids, *refused), sorted(held), said + _was_dead(owners, to_ms))
 
 
-def _was_dead(owners: list[MemberSession]) -> str:
-    if owners and owners[-1].end is SessionEnd.SESSION_EXPIRED:
+def _was_dead(owners: list[MemberSession], at_ms: int) -> str:
+    if (
+        owners
+        and owners[-1].end is SessionEnd.SESSION_EXPIRED
+        and (owners[-1].to_ms or 0) <= at_ms + SETTLE_MS
+    ):
         return (
             "; the former never left and sent no heartbeat until its session expired: it had died, and its "
             f"instance id was reserved for {duration(owners[-1].timeout_ms or 0)}"
@@ -90,7 +101,7 @@ def requests_refused(case: Case) -> Iterator[Found]:
             key = (note.get("member") or "", note.get("client") or "", note["api"], note["error"])
             by_client.setdefault(key, []).append(note)
     for (member_id, client, _api, _error), notes in sorted(by_client.items()):
-        for run in clusters(notes, lambda note: note["at_ms"], REFUSED_PAUSE_MS):
+        for run in clusters(notes, lambda note: note["at_ms"], REFUSED_PAUSE_MS, REFUSED_MIN):
             if len(run) < REFUSED_MIN:
                 continue
             who = member(member_id) if member_id else f"client {client or 'without a name'}"

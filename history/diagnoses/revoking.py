@@ -14,7 +14,7 @@ from history.facts.rows import MemberSession, OwnershipSpan, SessionEnd, SpanKin
 from history.protocols import PUSH
 from history.render import duration
 
-from .case import Case, Found, Threshold, member, members, parts, unique
+from .case import LOOK_BACK_MS, Case, Found, Threshold, clusters, member, members, parts, unique
 
 SLOW_REVOCATION_MS = Threshold(
     10_000,
@@ -42,29 +42,34 @@ def slow_revoker(case: Case) -> Iterator[Found]:
             and not _ended_with(session, span)
             and not _was_left_it(case, span)
         ]
-        if not slow:
-            continue
-        given = [span.partition for span in slow]
-        last = max(slow, key=lambda span: span.to_index or 0)
-        took_ms = (last.to_ms or 0) - last.from_ms
-        share = ""
-        if session is not None and session.rebalance_timeout_ms:
-            share = f", of a rebalance timeout of {duration(session.rebalance_timeout_ms)}"
-        waiting = _waiting(case, holder, slow)
-        yield Found(
-            members=unique((holder, *waiting)),
-            partitions=given,
-            epochs=case.epochs_between(told, (last.to_index or told) - 1),
-            from_index=told,
-            from_ms=last.from_ms,
-            to_index=last.to_index,
-            to_ms=last.to_ms,
-            words=(
-                f"{member(holder)} took {duration(took_ms)} to give up {parts(given)} after it was told to"
-                f"{share}; {members(waiting)} waited for it"
-            ),
-            rests_on=unique((told, *(span.to_index for span in slow))),
-        )
+        for given_up in clusters(slow, lambda span: span.to_ms or 0, STUCK_MS):
+            yield _slow(case, holder, told, session, given_up)
+
+
+def _slow(
+    case: Case, holder: str, told: int, session: MemberSession | None, slow: list[OwnershipSpan]
+) -> Found:
+    given = [span.partition for span in slow]
+    last = max(slow, key=lambda span: span.to_index or 0)
+    took_ms = (last.to_ms or 0) - last.from_ms
+    share = ""
+    if session is not None and session.rebalance_timeout_ms:
+        share = f", of a rebalance timeout of {duration(session.rebalance_timeout_ms)}"
+    waiting = _waiting(case, holder, slow)
+    return Found(
+        members=unique((holder, *waiting)),
+        partitions=given,
+        epochs=case.epochs_between(told, (last.to_index or told) - 1, last.to_ms or 0),
+        from_index=told,
+        from_ms=last.from_ms,
+        to_index=last.to_index,
+        to_ms=last.to_ms,
+        words=(
+            f"{member(holder)} took {duration(took_ms)} to give up {parts(given)} after it was told to"
+            f"{share}; {members(waiting)} waited for it"
+        ),
+        rests_on=unique((told, *(span.to_index for span in slow))),
+    )
 
 
 def revocation_timed_out(case: Case) -> Iterator[Found]:
@@ -83,7 +88,7 @@ def revocation_timed_out(case: Case) -> Iterator[Found]:
         yield Found(
             members=unique((session.member_id, *waiting)),
             partitions=held,
-            epochs=case.epochs_between(told, session.to_index),
+            epochs=case.epochs_between(told, session.to_index, session.to_ms or 0),
             from_index=told,
             from_ms=from_ms,
             to_index=session.to_index,
@@ -113,7 +118,7 @@ def _not_given_up(case: Case) -> Iterator[Found]:
         yield Found(
             members=unique((holder, *waiting)),
             partitions=held,
-            epochs=case.epochs_between(told, None),
+            epochs=case.epochs_between(told, None, case.known_until_ms),
             from_index=told,
             from_ms=open_[0].from_ms,
             words=(
@@ -126,35 +131,42 @@ def _not_given_up(case: Case) -> Iterator[Found]:
 
 def _not_fetched(case: Case) -> Iterator[Found]:
     wanted = _Wanted(case)
-    waiting: dict[str, list[_Free]] = {}
+    waiting: dict[tuple[str, bool], list[_Free]] = {}
     for span in case.spans_of(None, SpanKind.UNOWNED):
         until_ms = case.known_until_ms if span.to_ms is None else span.to_ms
         if until_ms - span.from_ms >= STUCK_MS:
             free = wanted.by(span)
             if free is not None and until_ms - free.from_ms >= STUCK_MS:
-                waiting.setdefault(free.taker, []).append(free)
-    for taker, spans in waiting.items():
-        partitions = [free.span.partition for free in spans]
-        first = min(spans, key=lambda free: free.from_index)
-        over = [(free.span.to_index, free.span.to_ms) for free in spans if free.span.to_index is not None]
-        to_index, to_ms = max(over) if len(over) == len(spans) else (None, None)
-        until_ms = case.known_until_ms if to_ms is None else to_ms
-        until = ", until the end of what was read" if to_ms is None else ""
-        yield Found(
-            members=(taker,),
-            partitions=partitions,
-            epochs=case.epochs_between(first.from_index, to_index),
-            from_index=first.from_index,
-            from_ms=first.from_ms,
-            to_index=to_index,
-            to_ms=to_ms,
-            words=(
-                f"{member(taker)} was assigned {parts(partitions)} and did not take it over for "
-                f"{duration(until_ms - first.from_ms)}{until}; "
-                "during that time nobody owned it"
-            ),
-            rests_on=unique(index for free in spans for index in (free.from_index, free.span.to_index)),
-        )
+                waiting.setdefault((free.taker, span.to_ms is None), []).append(free)
+    for (taker, is_open), of_taker in waiting.items():
+        ended = () if is_open else clusters(of_taker, lambda free: free.span.to_ms or 0, STUCK_MS)
+        for spans in ended or [of_taker]:
+            yield _fetched_late(case, taker, spans)
+
+
+def _fetched_late(case: Case, taker: str, spans: list[_Free]) -> Found:
+    partitions = [free.span.partition for free in spans]
+    first = min(spans, key=lambda free: free.from_index)
+    to_index, to_ms = max(
+        ((free.span.to_index, free.span.to_ms) for free in spans), key=lambda end: end[0] or 0
+    )
+    until_ms = case.known_until_ms if to_ms is None else to_ms
+    until = ", until the end of what was read" if to_ms is None else ""
+    return Found(
+        members=(taker,),
+        partitions=partitions,
+        epochs=case.epochs_between(first.from_index, to_index, until_ms),
+        from_index=first.from_index,
+        from_ms=first.from_ms,
+        to_index=to_index,
+        to_ms=to_ms,
+        words=(
+            f"{member(taker)} was assigned {parts(partitions)} and did not take it over for "
+            f"{duration(until_ms - first.from_ms)}{until}; "
+            "during that time nobody owned it"
+        ),
+        rests_on=unique(index for free in spans for index in (free.from_index, free.span.to_index)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +184,16 @@ class _Wanted:
 
     def __init__(self, case: Case) -> None:
         self._moves: dict[TopicPartition, list[tuple[int, int, str | None]]] = {}
+        for one in case.earlier.given:
+            self._moves[one.partition] = [(one.index, one.ms, one.taker)]
         for row in case.facts.epochs:
             if row.target_index is None or row.target_ms is None:
                 continue
             for move in row.moves:
                 given = (row.target_index, row.target_ms, move.target)
                 self._moves.setdefault(move.partition, []).append(given)
+        for moves in self._moves.values():
+            moves.sort(key=lambda given: given[0])
 
     def by(self, span: OwnershipSpan) -> _Free | None:
         """The member that should own it at the span's end, and since when it could have taken it."""
@@ -215,7 +231,10 @@ def _was_left_it(case: Case, span: OwnershipSpan) -> bool:
 
 def _waiting(case: Case, holder: str, spans: list[OwnershipSpan]) -> tuple[str, ...]:
     """Members that waited for these partitions meanwhile."""
-    row = case.epoch_at(spans[0].from_index) if spans else None
+    if not spans:
+        return ()
+    until_ms = max(case.known_until_ms if span.to_ms is None else span.to_ms for span in spans)
+    row = case.epoch_since(spans[0].from_index, spans[0].from_ms, until_ms)
     if row is not None and row.protocol == PUSH:  # nobody is sent Start before everybody has stopped
         return tuple(one for one in row.members if one != holder)
     wanted = {span.partition: span for span in spans}
@@ -226,6 +245,7 @@ def _waiting(case: Case, holder: str, spans: list[OwnershipSpan]) -> tuple[str, 
         if wait.holder == holder
         and wait.partition in wanted
         and (wait.to_index is None or wait.to_index > wanted[wait.partition].from_index)
+        and (wait.to_ms is None or wait.to_ms >= until_ms - LOOK_BACK_MS)
         and (
             wanted[wait.partition].to_index is None
             or wait.from_index < (wanted[wait.partition].to_index or 0)

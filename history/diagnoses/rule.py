@@ -8,7 +8,7 @@ from typing import Any
 
 from history.facts.rows import Severity
 
-from .case import Case, Found, Threshold
+from .case import NEAR, Case, Found, Horizon, Threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,8 @@ class Rule:
     """Advice on what to do about a finding."""
     covers: tuple[str, ...] = ()
     """Rules whose findings are dropped if they rest on the same entries."""
+    horizon: Horizon = NEAR
+    """Facts outside of it neither make nor change a finding."""
     needs_evidence: bool = False
     """True: it finds nothing without the node's evidence file."""
 

@@ -9,7 +9,7 @@ from itertools import accumulate
 from history.facts.rows import EpochRow, SessionEnd, shared_noun
 from history.render import duration, plural
 
-from .case import Case, Found, Threshold, members, parts, unique
+from .case import SETTLE_MS, Case, Found, Threshold, clusters, members, parts, unique
 
 STORM_WINDOW_MS = Threshold(
     60_000,
@@ -35,7 +35,7 @@ def rebalance_storm(case: Case) -> Iterator[Found]:
     times = [row.timestamp_ms for row in rows]
     went = sorted(s.to_ms for s in case.facts.sessions if s.to_ms is not None and s.end not in _STAYED)
     came = sorted(s.from_ms for s in case.facts.sessions if s.is_begin_known and s.replaced is None)
-    unsettled = [0, *accumulate(int(row.settled_index is None) for row in rows)]
+    unsettled = [0, *accumulate(int(not _is_settled(row)) for row in rows)]
     departures = {s.to_index for s in case.facts.sessions if s.end not in _STAYED}
     first: int | None = None
     last = 0
@@ -53,10 +53,19 @@ def rebalance_storm(case: Case) -> Iterator[Found]:
             last = end - 1
         elif is_storm:
             if first is not None:
-                yield _storm(case, rows[first : last + 1])
+                yield from _storms(case, rows[first : last + 1])
             first, last = start, end - 1
     if first is not None:
-        yield _storm(case, rows[first : last + 1])
+        yield from _storms(case, rows[first : last + 1])
+
+
+def _storms(case: Case, rows: tuple[EpochRow, ...]) -> Iterator[Found]:
+    for part in clusters(rows, lambda row: row.timestamp_ms, STORM_WINDOW_MS):
+        yield _storm(case, part)
+
+
+def _is_settled(row: EpochRow) -> bool:
+    return row.settled_ms is not None and row.settled_ms - row.timestamp_ms <= SETTLE_MS
 
 
 _STAYED = (SessionEnd.REPLACED, SessionEnd.FORGOTTEN, SessionEnd.UNKNOWN, SessionEnd.OPEN)
@@ -66,7 +75,7 @@ def _within(times: list[int], from_ms: int, to_ms: int) -> int:
     return bisect_right(times, to_ms) - bisect_left(times, from_ms)
 
 
-def _storm(case: Case, rows: tuple[EpochRow, ...]) -> Found:
+def _storm(case: Case, rows: list[EpochRow]) -> Found:
     first, last = rows[0], rows[-1]
     went = [
         s.member_id
@@ -76,11 +85,9 @@ def _storm(case: Case, rows: tuple[EpochRow, ...]) -> Found:
     came = [s.member_id for s in case.facts.sessions if first.index <= s.from_index <= last.index]
     moved = {move.partition for row in rows for move in row.moves}
     said = plural(len(rows), shared_noun(rows))
-    never = sum(row.settled_index is None for row in rows)
+    never = sum(not _is_settled(row) for row in rows)
     to_index, to_ms = (
-        (last.index, last.timestamp_ms)
-        if last.settled_index is None
-        else (last.settled_index, last.settled_ms)
+        (last.settled_index, last.settled_ms) if _is_settled(last) else (last.index, last.timestamp_ms)
     )
     return Found(
         members=unique((*went, *came)),

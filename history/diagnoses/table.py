@@ -8,6 +8,7 @@ from __future__ import annotations
 from history.facts.rows import Severity
 
 from . import leaders, members, rebalances, requests, revoking, storms, targets
+from .case import FAR, LOOK_BACK_MS, RETURN_MS, RUN_MS, SETTLE_MS
 from .rule import Rule
 
 _TABLE = (
@@ -25,7 +26,7 @@ _TABLE = (
             "`partitions_pending_revocation`, and when they were removed from there; record 5 "
             "(`rebalance_timeout_ms`); record 7 of the waiting members."
         ),
-        thresholds=(revoking.SLOW_REVOCATION_MS,),
+        thresholds=(revoking.SLOW_REVOCATION_MS, revoking.STUCK_MS, LOOK_BACK_MS),
         do=(
             "Check what its callback for revoked partitions does: commits, closing files, finishing batches. "
             "Java clients send `max.poll.interval.ms` as their rebalance timeout."
@@ -64,7 +65,7 @@ _TABLE = (
             "Records 8 of all members, 7 and 6 (the target), and the newest entry or note as proof that the "
             "node kept running."
         ),
-        thresholds=(revoking.STUCK_MS,),
+        thresholds=(revoking.STUCK_MS, LOOK_BACK_MS),
         do=(
             "Check the member named first: take a thread dump, then restart it. `quorate groups "
             "remove-member` removes it at once; shorter session and rebalance timeouts bound such a wait."
@@ -85,7 +86,7 @@ _TABLE = (
             "`last_heartbeat_ms` and `deadline_ms` of each expiry); record 8 for its partitions. From the "
             "evidence file: `heartbeat_gap`, the longest gaps between its earlier heartbeats."
         ),
-        thresholds=(members.EXPIRED_TOGETHER_MS,),
+        thresholds=(members.EXPIRED_TOGETHER_MS, RETURN_MS, RUN_MS),
         do=(
             "Check the process and its host at the time of the last heartbeat. A process that ends on "
             "purpose should close its consumer: its partitions then move at once."
@@ -106,6 +107,7 @@ _TABLE = (
             "`last_heartbeat_ms` and `deadline_ms` of each expiry), and a later record 5 with the same "
             "member id. From the evidence file: `heartbeat_gap`."
         ),
+        thresholds=(RETURN_MS,),
         do=(
             "Compare the silence with pauses of that process and its machine; gaps that grew beforehand "
             "point to load. With a longer session timeout it keeps its partitions during such a pause."
@@ -128,6 +130,7 @@ _TABLE = (
             "(`SESSION_EXPIRED`; `timeout_ms`, `last_heartbeat_ms` and `deadline_ms` of each expiry): "
             "`last_heartbeat_ms` is −1."
         ),
+        thresholds=(members.UNHEARD_PAUSE_MS, RETURN_MS, RUN_MS),
         do=(
             "If it returned with the same id, find out why it did not find the coordinator (bootstrap "
             "servers, advertised addresses, a half-open connection). Otherwise check whether it ran on the "
@@ -165,7 +168,7 @@ _TABLE = (
             "members have the same at the same time; the causes `MEMBER_JOINED`, `MEMBER_REJOINED`, "
             "`MEMBER_REPLACED` and of what removed it."
         ),
-        thresholds=(members.FLAPS_MIN, members.FLAP_PAUSE_MS),
+        thresholds=(members.FLAPS_MIN, members.FLAP_PAUSE_MS, RETURN_MS, RUN_MS),
         do=(
             "Its own log shows why it ends: an error for one message that it reads again after each start, "
             "too little memory, a liveness probe. Stop it until that is fixed, so that the others continue "
@@ -184,6 +187,7 @@ _TABLE = (
     Rule(
         name="REBALANCE_TIMED_OUT",
         severity=Severity.ERROR,
+        horizon=FAR,
         title="a member did not take part in a rebalance and was removed",
         find=rebalances.rebalance_timed_out,
         means=(
@@ -204,6 +208,7 @@ _TABLE = (
     Rule(
         name="LATE_MEMBER",
         severity=Severity.WARNING,
+        horizon=FAR,
         title="a group waits for the same member again and again",
         find=rebalances.late_member,
         means=(
@@ -233,7 +238,10 @@ _TABLE = (
             "stable: everything was restarted at once."
         ),
         reads=("Every record 3 with its cause and reasons; records 6 and 8 show whether the epoch settled."),
-        thresholds=(storms.STORM_WINDOW_MS, storms.STORM_EPOCHS_MIN, storms.STORM_MEMBERS_MIN),
+        thresholds=(
+            *(storms.STORM_WINDOW_MS, storms.STORM_EPOCHS_MIN, storms.STORM_MEMBERS_MIN),
+            *(SETTLE_MS, RUN_MS),
+        ),
         do=(
             "Restart members one after another, each when the group is stable again; or give them "
             "instance ids, so that a restart moves nothing at all."
@@ -289,7 +297,7 @@ _TABLE = (
             "file the reason is unknown."
         ),
         reads="Record 3 without a record 6 of its epoch.",
-        thresholds=(targets.NO_TARGET_MS,),
+        thresholds=(targets.NO_TARGET_MS, targets.TARGET_PAUSE_MS, RUN_MS),
         do=("Check the node's own log of that time, and the evidence files of the other nodes."),
     ),
     Rule(
@@ -302,7 +310,7 @@ _TABLE = (
             "topics that they had."
         ),
         reads="From the evidence file `trouble` (`work` is `resolve`).",
-        thresholds=(targets.TROUBLE_PAUSE_MS,),
+        thresholds=(targets.TROUBLE_PAUSE_MS, RUN_MS),
         do=("The finding's text has the error. Replace an expression that is too expensive by topic names."),
         needs_evidence=True,
     ),
@@ -349,7 +357,7 @@ _TABLE = (
             "From the evidence file `refused` with FENCED_INSTANCE_ID or UNRELEASED_INSTANCE_ID; records 5 "
             "(`instance_id`) and 8 of the member that owns it."
         ),
-        thresholds=(requests.CONTEST_PAUSE_MS,),
+        thresholds=(requests.CONTEST_PAUSE_MS, SETTLE_MS, RUN_MS),
         do=(
             "Give every process its own instance id; the client and host of both are in the log. If the "
             "former is dead, `quorate groups remove-member` frees its instance id before its session expires."
@@ -366,7 +374,7 @@ _TABLE = (
             "group and does not notice, or it keeps using an old epoch."
         ),
         reads="From the evidence file `refused`: API, error, reason, member and client.",
-        thresholds=(requests.REFUSED_MIN, requests.REFUSED_PAUSE_MS),
+        thresholds=(requests.REFUSED_MIN, requests.REFUSED_PAUSE_MS, RUN_MS),
         do=(
             "Another member also reads what such a client reads: stop it. A client that keeps committing "
             "after it was fenced ignores the errors of its commits."
@@ -376,3 +384,9 @@ _TABLE = (
 )
 
 RULES: dict[str, Rule] = {rule.name: rule for rule in _TABLE}
+LEADER_RULES = ("FAILOVER", "LEADER_FLAPPING")
+"""Rules about the terms of a shard, whatever its groups do."""
+GROUP_RULES: tuple[Rule, ...] = tuple(rule for rule in _TABLE if rule.name not in LEADER_RULES)
+"""Rules about a group. Tables list findings of these by group, and those of `LEADER_RULES` by shard."""
+RUNS_FAR = ("LATE_MEMBER",)
+"""Rules whose runs are longer than those of the rules that cover them."""

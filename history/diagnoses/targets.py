@@ -8,13 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from history.facts.rows import EpochRow, SpanKind, TopicPartition
 from history.protocols import PUSH, REWRITE
 from history.reading.notes import TROUBLE, Note
 from history.render import duration, plural
 
-from .case import NO_EVIDENCE, Case, Found, Threshold, clusters, members, parts, unique
+from .case import (
+    LOOK_BACK_MS,
+    NO_EVIDENCE,
+    SETTLE_MS,
+    Case,
+    Found,
+    Threshold,
+    clusters,
+    members,
+    parts,
+    unique,
+)
 
 NO_TARGET_MS = Threshold(
     12_000,
@@ -26,6 +38,13 @@ TROUBLE_PAUSE_MS = Threshold(
     120_000,
     "TROUBLE_PAUSE_MS",
     "Twice the longest pause before a failed assignor or failed expressions are tried again.",
+)
+
+TARGET_PAUSE_MS = Threshold(
+    900_000,
+    "TARGET_PAUSE_MS",
+    "Longest time between two epochs without a target of one finding: an epoch that waits longer is an "
+    "incident of its own.",
 )
 
 ASSIGN, RESOLVE = "assign", "resolve"
@@ -43,14 +62,16 @@ class _Missing:
     def first(self) -> EpochRow:
         return self.rows[0]
 
-    def covers(self, at_ms: int) -> bool:
-        return self.first.timestamp_ms <= at_ms and (self.to_ms is None or at_ms <= self.to_ms)
+    def holds(self, at_ms: int, known_until_ms: int) -> bool:
+        """Whether a time is in the period, and not long before its end."""
+        until_ms = known_until_ms if self.to_ms is None else self.to_ms
+        return max(self.first.timestamp_ms, until_ms - LOOK_BACK_MS) <= at_ms <= until_ms
 
 
 def assignor_failed(case: Case) -> Iterator[Found]:
     """An assignor of the node raised an error, returned an invalid assignment or took too long."""
     for missing in _missing(case):
-        noted = [note for note in _troubles(case) if not note.get("member") and missing.covers(note["at_ms"])]
+        noted = [note for note in _noted(case, missing) if not note.get("member")]
         if noted:
             how_often = f" ({plural(len(noted), 'time')})" if len(noted) > 1 else ""
             yield _found(case, missing, (), f"{noted[-1]['said']}{how_often}: ")
@@ -64,15 +85,17 @@ def _strategy_failed(case: Case) -> Iterator[Found]:
         if row is None or row.protocol != REWRITE:
             continue
         after = next((one for one in case.facts.epochs if one.timestamp_ms >= to_ms), None)
+        if after is not None and after.timestamp_ms - to_ms > SETTLE_MS:
+            after = None
         how_often = f" ({plural(len(run), 'time')})" if len(run) > 1 else ""
-        until_ms = case.known_until_ms if after is None else after.timestamp_ms
+        until_ms = to_ms if after is None else after.timestamp_ms
         yield Found(
             members=row.members,
             epochs=(row.epoch,),
             from_index=row.index,
             from_ms=from_ms,
-            to_index=None if after is None else after.index,
-            to_ms=None if after is None else until_ms,
+            to_index=row.index if after is None else after.index,
+            to_ms=until_ms,
             words=(
                 f"{run[-1]['said']}{how_often}: no generation was completed for "
                 f"{duration(until_ms - from_ms)}; {members(row.members)} had stopped and waited "
@@ -86,7 +109,7 @@ def _strategy_failed(case: Case) -> Iterator[Found]:
 def client_assignor_late(case: Case) -> Iterator[Found]:
     """A member that was asked to compute the target did not do so in time, or installed an invalid one."""
     for missing in _missing(case):
-        noted = [note for note in _troubles(case) if note.get("member") and missing.covers(note["at_ms"])]
+        noted = [note for note in _noted(case, missing) if note.get("member")]
         if noted:
             asked = unique(note["member"] for note in noted)
             said = (
@@ -137,13 +160,32 @@ def _troubles(case: Case) -> list[Note]:
     return [note for note in case.notes_of(TROUBLE) if note.get("work", ASSIGN) == ASSIGN]
 
 
+def _noted(case: Case, missing: _Missing) -> list[Note]:
+    return [note for note in _troubles(case) if missing.holds(note["at_ms"], case.known_until_ms)]
+
+
+def is_late(row: EpochRow) -> bool:
+    """Whether the epoch began without its target."""
+    return row.target_index is None or row.target_index > row.index
+
+
 def _missing(case: Case) -> Iterator[_Missing]:
+    for missing in _periods(case):
+        *parts, last = clusters(missing.rows, lambda row: row.timestamp_ms, TARGET_PAUSE_MS)
+        for part, after in pairwise((*parts, last)):
+            yield _Missing(tuple(part), after[0].index, after[0].timestamp_ms)
+        yield _Missing(tuple(last), missing.to_index, missing.to_ms)
+
+
+def _periods(case: Case) -> Iterator[_Missing]:
     rows: list[EpochRow] = []
     for row in case.facts.epochs:
+        if rows and rows[-1].end_index != row.index:  # the group was deleted, or entries are missing
+            yield _Missing(tuple(rows), rows[-1].end_index, rows[-1].end_ms)
+            rows = []
         if row.protocol == PUSH:  # a round has its target when the last consumer has stopped
             continue
-        is_late = row.target_index is None or row.target_index > row.index
-        if not is_late:
+        if not is_late(row):
             if rows:
                 yield _Missing(tuple(rows), row.index, row.timestamp_ms)
             rows = []
@@ -152,8 +194,8 @@ def _missing(case: Case) -> Iterator[_Missing]:
         if row.target_index is not None:
             yield _Missing(tuple(rows), row.target_index, row.target_ms)
             rows = []
-    if rows and rows[-1] is case.facts.epochs[-1] and case.facts.epochs[-1].end_index is None:
-        yield _Missing(tuple(rows), None, None)
+    if rows:
+        yield _Missing(tuple(rows), rows[-1].end_index, rows[-1].end_ms)
 
 
 def _found(case: Case, missing: _Missing, asked: tuple[str, ...], why: str) -> Found:
@@ -193,10 +235,12 @@ def _waiting(missing: _Missing) -> tuple[str, ...]:
 
 def _wanted(case: Case, missing: _Missing, waiting: tuple[str, ...]) -> list[TopicPartition]:
     """Partitions without an owner meanwhile, and those that the waiting members got with the target."""
+    until_ms = case.known_until_ms if missing.to_ms is None else missing.to_ms
     unowned = {
         span.partition
         for span in case.spans_of(None, SpanKind.UNOWNED)
-        if (missing.to_index is None or span.from_index < missing.to_index)
+        if (span.to_ms is None or span.to_ms >= until_ms - LOOK_BACK_MS)
+        and (missing.to_index is None or span.from_index < missing.to_index)
         and (span.to_index is None or span.to_index >= missing.first.index)
     }
     got = {move.partition for row in missing.rows for move in row.moves if move.target in waiting}

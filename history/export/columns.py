@@ -24,11 +24,18 @@ class ColumnKind(StrEnum):
         kind.spark = spark
         return kind
 
+    @property
+    def exported(self) -> str:
+        """The type that an export's description gives."""
+        return ColumnKind.INT64.value if self is ColumnKind.MOMENT else self.value
+
     TEXT = "text", "string"
     JSON = "json", "string"
     """JSON as text; in JSON lines the value itself."""
     INT32 = "int32", "int"
     INT64 = "int64", "bigint"
+    MOMENT = "moment", "timestamp"
+    """A point in time: in exports an int64, ms since 1970; in Spark a TIMESTAMP."""
     FLOAT64 = "float64", "double"
     BOOL = "bool", "boolean"
     BYTES = "bytes", "binary"
@@ -67,11 +74,6 @@ class TableSchema:
     def names(self) -> list[str]:
         return [column.name for column in self.columns]
 
-    @property
-    def date_of(self) -> str:
-        """The column whose day (UTC) is the ``date`` of a row in Spark's tables."""
-        return next(name for name in ("timestamp_ms", "from_ms", "target_ms") if name in self.names)
-
     @cached_property
     def getters(self) -> tuple[Getter, ...]:
         return tuple(
@@ -96,7 +98,7 @@ float64 = partial(column, ColumnKind.FLOAT64)
 boolean = partial(column, ColumnKind.BOOL)
 binary = partial(column, ColumnKind.BYTES)
 partitions = partial(column, ColumnKind.PARTITIONS)
-moment = partial(column, ColumnKind.INT64, unit="ms since 1970, UTC")
+moment = partial(column, ColumnKind.MOMENT, unit="ms since 1970, UTC")
 span = partial(column, ColumnKind.INT64, unit="ms")
 
 
@@ -118,6 +120,7 @@ def arrow_types(element: str = "item") -> dict[ColumnKind, Any]:
         ColumnKind.JSON: pa.string(),
         ColumnKind.INT32: pa.int32(),
         ColumnKind.INT64: pa.int64(),
+        ColumnKind.MOMENT: pa.int64(),
         ColumnKind.FLOAT64: pa.float64(),
         ColumnKind.BOOL: pa.bool_(),
         ColumnKind.BYTES: pa.binary(),

@@ -10,13 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .formats import CannotWrite
+from .formats import CannotWrite, DiskRefuses
 
 MODE = "xb"
 
 
 class _File(io.BufferedWriter):
-    """A file that raises `CannotWrite` for errors of the disk, as other `OSError`s mean an unreadable log."""
+    """A file that raises `DiskRefuses` for errors of the disk, as other `OSError`s mean an unreadable log."""
 
     def __init__(self, path: Path, place: Path) -> None:
         super().__init__(io.FileIO(path, MODE))
@@ -52,7 +52,13 @@ class OutputFiles:
         for path in self._paths:
             with _told(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._open[path] = _File(self._beside(path), path)
+                try:
+                    self._open[path] = _File(self._beside(path), path)
+                except FileExistsError as error:
+                    raise CannotWrite(
+                        f"{error.filename} exists: another export is running; remove the file if that export "
+                        "was killed"
+                    ) from error
 
     def __getitem__(self, path: Path) -> _File:
         return self._open[path]
@@ -93,9 +99,5 @@ class OutputFiles:
 def _told(path: Path) -> Iterator[None]:
     try:
         yield
-    except FileExistsError as error:
-        raise CannotWrite(
-            f"{error.filename} exists: another export is running; remove the file if that export was killed"
-        ) from error
     except OSError as error:
-        raise CannotWrite(f"cannot write {path}: {error.strerror or error}") from error
+        raise DiskRefuses(f"cannot write {path}: {error.strerror or error}") from error

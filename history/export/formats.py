@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring_ascii
 from typing import IO, Any, Protocol
 
+from records.installation import how_to_install
+
 from .columns import ColumnKind, TableSchema, arrow_types
 from .schema import SCHEMA_VERSION
 
@@ -27,14 +29,14 @@ GUARDED = ("=", "+", "-", "@", "\t", "\r", "'")
 ESCAPED = "json:"
 ROWS_AT_ONCE = 20_000
 """Number of rows of a table buffered before they are written: a Parquet row group, some tens of megabytes."""
-NEEDS_PYARROW = (
-    "parquet needs pyarrow, which is not installed: pip install -e '.[export]' in Quorate's checkout"
-    " (jsonl and csv need nothing)"
-)
 
 
 class CannotWrite(Exception):
     """The export cannot be written where or as requested; the message says what to do."""
+
+
+class DiskRefuses(CannotWrite):
+    """The disk did not take the export: it is full, read-only, or not this user's."""
 
 
 class TableWriter(Protocol):
@@ -154,7 +156,10 @@ class _ParquetWriter:
             import pyarrow as pa
             from pyarrow import parquet
         except ImportError:
-            raise CannotWrite(NEEDS_PYARROW) from None
+            raise CannotWrite(
+                f"parquet needs pyarrow, which is not installed: {how_to_install('export')} "
+                "(jsonl and csv need nothing)"
+            ) from None
         self._arrow = pa
         self._kinds = [column.kind for column in table.columns]
         self._schema = pa.schema(

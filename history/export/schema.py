@@ -51,7 +51,7 @@ _RECORDS = TableSchema(
         int64("term", "The term in which the entry was written."),
         moment("timestamp_ms", "When the entry was written."),
         int32("sequence", "The record's position in the entry, from 0."),
-        int32("type", "The record type's number (docs/records.md)."),
+        int32("type", "The record type's number (`quorate docs records`)."),
         text("type_name", "The record type's name."),
         int32("version", "The version of the record's value."),
         maybe(text("group_id", "The group of the record.")),
@@ -247,6 +247,7 @@ _SESSIONS = TableSchema(
                 known("protocol"),
             )
         ),
+        maybe(int32("number", "The member's number in the group's life: 2 for `m2`.")),
     ),
 )
 
@@ -270,11 +271,11 @@ _FAILOVERS = TableSchema(
 
 _FINDINGS = TableSchema(
     name="findings",
-    means="One row for each diagnosis (docs/history.md has the rules).",
+    means="One row for each diagnosis (`quorate log findings --rules` explains them).",
     columns=(
         text("kind", "The rule's name."),
         text("severity", "`note`, `warning` or `error`.", "severity.value"),
-        _GROUP,
+        maybe(text("group_id", "The group; null: the finding is about the leaders of the shard.")),
         _SHARD,
         ints("epochs", "The epochs that it affected.", listed("epochs")),
         texts("members", "The members that caused it or were affected.", listed("members")),
@@ -327,7 +328,7 @@ def tables_text() -> Iterator[str]:
         yield "| Column | Type | Meaning |"
         yield "|---|---|---|"
         for one in table.columns:
-            kind = f"{one.kind}, or null" if one.nullable else one.kind
+            kind = f"{one.kind.exported}, or null" if one.nullable else one.kind.exported
             yield f"| `{one.name}` | {kind} | {one.means} |"
         yield ""
 
@@ -339,7 +340,7 @@ def tables_json() -> list[dict[str, Any]]:
             "table": table.name,
             "means": table.means,
             "columns": [
-                {"name": one.name, "type": one.kind.value, "nullable": one.nullable, "means": one.means}
+                {"name": one.name, "type": one.kind.exported, "nullable": one.nullable, "means": one.means}
                 for one in table.columns
             ],
         }

@@ -1,6 +1,6 @@
 """The rows of each table, in one walk over each shard that keeps only the state and open rows.
 
-Only diagnoses need a group's whole history: `findings` is filled as far as `KeptRows` has room.
+Diagnoses also keep the rows of a group's last hours (`history.diagnoses.incremental`).
 """
 
 from __future__ import annotations
@@ -11,24 +11,23 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from history.diagnoses.keeping import KeptRows
+from history.diagnoses.keeping import WalkFindings
+from history.diagnoses.shards import ShardFindings
 from history.facts.commits import CommitKeys, commit_rows
 from history.facts.group import windowed
-from history.facts.rows import EpochRow, GroupRows, Moved, TermRow, Wait
+from history.facts.rows import EpochRow, GroupFinding, GroupRows, Moved, Wait
 from history.facts.shard import DRAIN_ENTRIES, ShardFacts
+from history.facts.terms import ShardTerms
 from history.moments import LogWindow
 from history.reading.catalog import CatalogHistory
-from history.reading.source import LogGap, Reader, Walk
-from history.words import is_takeover, reason_names, term_why, trigger_name, type_name
+from history.reading.source import LogGap, Reader, SnapshotLike, Walk
+from history.words import reason_names, trigger_name, type_name
 from raftlog.storage.frames import Frame
 from records import (
     RawRecord,
     RecordsError,
-    RecordType,
-    TermStartValue,
     decode_cause,
     decode_key,
-    decode_value,
     group_id_of,
     iter_records,
 )
@@ -67,7 +66,6 @@ class ShardRows:
         take: Take,
     ) -> None:
         self.unreadable = 0
-        self.kept = KeptRows()
         self._shard = shard
         self._tables = frozenset(tables)
         self._groups = groups
@@ -75,7 +73,9 @@ class ShardRows:
         self._take = take
         self._facts = ShardFacts(shard, catalog, groups)
         self._keys = CommitKeys(groups)
-        self._last_ms: int | None = None
+        self._terms = ShardTerms(shard)
+        self._leaders = ShardFindings()
+        self._findings: WalkFindings | None = None
 
     def run(self, reader: Reader) -> Walk:
         """Walk the shard; raises `NothingToRead` and `Damaged` like the walk."""
@@ -83,7 +83,11 @@ class ShardRows:
         walk = Walk(self._shard, reader, to_index=window.to_index, to_ms=window.to_ms)
         has_groups = self._shard != METADATA_SHARD
         has_facts = has_groups and (self._groups is not None or bool(FACT_TABLES & self._tables))
+        last_ms = -1
+        if has_groups and "findings" in self._tables:
+            self._findings = WalkFindings(reader.evidence())
         for number, item in enumerate(walk, 1):
+            self._term(item)
             if has_facts:
                 self._facts.take(item)
             if isinstance(item, Frame):
@@ -91,16 +95,22 @@ class ShardRows:
                     self._frame(item)
                 except RecordsError:
                     self.unreadable += 1
-                self._last_ms = item.timestamp_ms
+                last_ms = item.timestamp_ms
             elif not isinstance(item, LogGap):
-                self._last_ms = item.header.last_timestamp_ms
+                last_ms = item.header.last_timestamp_ms
             if number % DRAIN_ENTRIES == 0:
-                self._of_groups(self._facts.drain())
-        self._of_groups(self._facts.finish())
-        if "findings" in self._tables:
-            for found in self.kept.findings(self._shard, reader.evidence() if has_groups else ()):
-                if window.reaches(found.to_index, found.to_ms):
-                    self._take("findings", found)
+                for part in self._facts.drain():
+                    self._of_group(part)
+                    if self._findings is not None:
+                        rest = self._facts.builders[part.group_id].finish
+                        self._found(self._findings.drained(part, rest))
+        for part in self._facts.finish():
+            self._of_group(part)
+            if self._findings is not None:
+                self._found(self._findings.finished(part))
+        if self._findings is not None:
+            self._found(self._leaders.take((), last_ms))
+            self._found(self._leaders.open())
         return walk
 
     def knows(self, group_id: str) -> bool:
@@ -120,10 +130,20 @@ class ShardRows:
                 self._take("commits", commit)
         elif self._groups is not None:
             list(self._keys.of(frame))
-        if "failovers" in self._tables and frame.record_count == 1:
-            for raw in iter_records(frame.body):
-                if raw.type == RecordType.TERM_START:
-                    self._term(frame, decode_value(raw))
+
+    def _term(self, item: Frame | LogGap | SnapshotLike) -> None:
+        term = self._terms.take(item)
+        if term is None:
+            return
+        if "failovers" in self._tables and self._window.is_begun(term.index, term.timestamp_ms):
+            self._take("failovers", term)
+        if self._findings is not None:
+            self._found(self._leaders.take((term,), term.timestamp_ms))
+
+    def _found(self, findings: Iterable[GroupFinding]) -> None:
+        for one in findings:
+            if self._window.reaches(one.to_index, one.to_ms):
+                self._take("findings", one)
 
     def _records(self, frame: Frame) -> Iterator[SimpleNamespace]:
         """A row for each record of interest, with the attributes that table `records` reads."""
@@ -161,30 +181,11 @@ class ShardRows:
                 cause=cause,
             )
 
-    def _term(self, frame: Frame, term: object) -> None:
-        if isinstance(term, TermStartValue):
-            row = TermRow(
-                shard=self._shard,
-                term=term.term,
-                index=frame.index,
-                timestamp_ms=frame.timestamp_ms,
-                node_id=term.node_id,
-                previous_leader=term.previous_leader,
-                why=term_why(term.why),
-                is_takeover=is_takeover(term),
-                gap_ms=None if self._last_ms is None else frame.timestamp_ms - self._last_ms,
-            )
-            self._take("failovers", row)
-
-    def _of_groups(self, parts: Iterable[GroupRows]) -> None:
-        window, wanted = self._window, self._tables
-        for part in parts:
-            if "findings" in wanted:
-                self.kept.take(part)
-            for table, of_table in fact_rows(part, window):
-                if table in wanted:
-                    for row in of_table:
-                        self._take(table, row)
+    def _of_group(self, part: GroupRows) -> None:
+        for table, of_table in fact_rows(part, self._window):
+            if table in self._tables:
+                for row in of_table:
+                    self._take(table, row)
 
 
 def fact_rows(part: GroupRows, window: LogWindow) -> tuple[tuple[str, Iterable[Any]], ...]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from history.diagnoses.keeping import FINDING_ROWS_MAX
 from history.moments import WHOLE_LOG, LogWindow
 from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
@@ -71,7 +70,7 @@ def export(
     shards = sorted({log.shard_of_group(group) for group in groups}) if groups else log.shards
     rows: Counter[str] = Counter()
     known: set[str] = set()
-    rests_on, remarks = [], []
+    rests_on, remarks = [], list(window.notes)
     with OutputFiles(tuple(paths.values()), force=force) as files:
         files.claim()
         writers = {name: writer_of(format_, SCHEMAS[name], files[path]) for name, path in paths.items()}
@@ -92,10 +91,6 @@ def export(
                 remarks.append(
                     f"{count} of {shard_name(shard)} cannot be decoded and are missing from the tables"
                 )
-            if source.kept.is_full and "findings" in wanted:
-                if tables:
-                    raise CannotWrite(_too_many_rows())
-                remarks.append(f"findings are incomplete: {_too_many_rows()}")
         for writer in writers.values():
             writer.close()
         for group in groups:
@@ -127,10 +122,3 @@ def _paths(output: Path, format_: str, tables: Sequence[str]) -> dict[str, Path]
             f"{output} is a file, not a folder; the name of a single table's file must end in .{format_}"
         )
     return {name: output / f"{name}.{format_}" for name in tables}
-
-
-def _too_many_rows() -> str:
-    return (
-        f"there are more than {FINDING_ROWS_MAX:,} rows to check for diagnoses; give groups (--group), or "
-        "leave the table out (--table)"
-    )

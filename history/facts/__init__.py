@@ -11,8 +11,10 @@ pipeline are made of these rows only, so that they cannot contradict each other.
     ownership         which member owned each partition, as spans
     waits             which member waited for which partition, and which member held it
     sessions          how members joined, left and were away
+    naming            the names of the members: m1, m2 and so on
     commits           offset commits
     transactions      transactions with offsets of one group
+    terms             the terms of a shard as rows
     shard             the facts of every group of a shard in one walk, emitting rows as they are concluded
     checkpoint        a builder's state and rows as bytes, so that a walk can be resumed later
     positional_codec  dataclasses as arrays and back, used by `checkpoint`

@@ -13,14 +13,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import repeat
+from typing import Any
 
 from coordinator.state.changes import GroupChange, GroupSummary, TargetPart, apply_and_compare
 from coordinator.state.group_records import OLD_GROUP_TYPES
+from coordinator.state.membernumbers import NEWEST
 from coordinator.state.model import JOINING, Group, Member
 from history.protocols import CLASSIC, CONSUMER, MIXED
 from history.reading.catalog import TopicNames, TopicShape
 from history.state.old_groups import OldGroup, newest_old, protocol_of
-from records import Cause, Entry, PushGroupValue, RecordType, TopicMetadata, decode_key_and_value
+from records import (
+    Cause,
+    Entry,
+    MemberNumberKey,
+    PushGroupValue,
+    RecordType,
+    TopicMetadata,
+    decode_key_and_value,
+)
 
 from .generations import with_epochs
 
@@ -73,6 +83,8 @@ class Change:
     """Partition -> (previous, new) owner in the target, where they differ."""
     away_before: tuple[str, ...]
     """Static members that were away before; filled only if the entry has a record of the group's epoch."""
+    numbered: Mapping[str, int]
+    """Member id -> number, for members to which the entry gave one."""
     protocol: str
     """The protocol that the group speaks after the entry (`history.protocols`)."""
 
@@ -148,7 +160,7 @@ class Follower:
 
         Raises `RecordsError` if one of them cannot be decoded; nothing is changed in that case.
         """
-        decoded = [decode_key_and_value(raw) for raw in entry.records]
+        decoded, numbered = apart([decode_key_and_value(raw) for raw in entry.records])
         old = newest_old(self.old, decoded)
         if any(raw.type in _WHOLE_GROUP_TYPES for raw in entry.records):
             decoded = with_epochs(
@@ -180,6 +192,7 @@ class Follower:
             members,
             self._retarget(change),
             away,
+            numbered,
             self.protocol,
         )
 
@@ -220,6 +233,18 @@ class Follower:
             was.setdefault(partition, now.get(partition))
             now[partition] = member_id
         return {p: (old_id, now.get(p)) for p, old_id in was.items() if old_id != now.get(p)}
+
+
+def apart(decoded: Iterable[tuple[Any, Any]]) -> tuple[list[tuple[Any, Any]], dict[str, int]]:
+    """Records of `TOLD_TYPES` that change a group, and the numbers that others give to its members."""
+    others: list[tuple[Any, Any]] = []
+    numbered: dict[str, int] = {}
+    for key, value in decoded:
+        if not isinstance(key, MemberNumberKey):
+            others.append((key, value))
+        elif value is not None and key.member_id != NEWEST:
+            numbered[key.member_id] = value.number
+    return others, numbered
 
 
 def shapes(topics: Iterable[TopicMetadata]) -> dict[str, TopicShape]:

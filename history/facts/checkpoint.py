@@ -1,4 +1,4 @@
-"""Serialisation of the state of a `FactsBuilder`, and of the rows of a group.
+"""Serialisation of the state of a `FactsBuilder`.
 
 A walk may be interrupted anywhere: the restored builder goes on as the original would have. Readers of a
 growing log use this to avoid starting over each time.
@@ -9,9 +9,8 @@ Bytes of another version are refused, and the log is walked from its beginning i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from coordinator.state.group_records import APPLY
 from coordinator.state.model import Group
@@ -58,13 +57,11 @@ from . import epochs, ownership, rows, sessions
 from .change import EntryPosition, Follower, Partition, Partitions
 from .group import FactsBuilder
 from .positional_codec import PositionalCodec, StateError
-from .rows import GroupRows
 from .waits import OpenWait, Waits
 
-__all__ = ["VERSION", "StateError", "dump_builder", "dump_facts", "load_builder", "load_facts"]
+__all__ = ["VERSION", "StateError", "dump_builder", "load_builder"]
 
-VERSION = 6
-T = TypeVar("T")
+VERSION = 9
 
 
 @dataclass(slots=True)
@@ -130,23 +127,19 @@ class FollowerValues:
         return Follower.of(group, self.push or self.rewrite, self.unclosed)
 
 
+ROW_CLASSES: tuple[type[Any], ...] = (
+    *(rows.EpochRow, rows.Moved, rows.MemberProgress, rows.Wait, rows.Relapse, rows.OwnershipSpan),
+    *(rows.MemberSession, rows.Away, rows.TermRow, rows.TopicPartition, TopicChange),
+    *(Cause, Expiry, Phases, Arrival),
+)
+"""The classes of which rows consist."""
 _CLASSES = (
     FactsBuilder,
-    GroupRows,
-    *(EntryPosition, FollowerValues, TopicChange, OpenWait, Waits),
+    *(EntryPosition, FollowerValues, OpenWait, Waits),
     *(ownership.Ownership, ownership._Span, sessions.Sessions, sessions._Session),
     *(epochs.Epochs, epochs._Epoch, epochs._Step),
-    *(rows.EpochRow, rows.Moved, rows.MemberProgress, rows.Wait, rows.Relapse, rows.OwnershipSpan),
-    *(rows.MemberSession, rows.Away, rows.TermRow, rows.TopicPartition),
-    *(
-        Cause,
-        Expiry,
-        Phases,
-        Arrival,
-        GroupMetadataValue,
-        ConsumerGroupMetadataValue,
-        ConsumerGroupPartitionMetadataValue,
-    ),
+    *ROW_CLASSES,
+    *(GroupMetadataValue, ConsumerGroupMetadataValue, ConsumerGroupPartitionMetadataValue),
     *(ConsumerGroupTargetAssignmentMetadataValue, ConsumerGroupTargetAssignmentMemberValue),
     *(ConsumerGroupMemberMetadataValue, ConsumerGroupCurrentMemberAssignmentValue),
     *(ConsumerGroupRegularExpressionValue, MemberLeasesValue, TopicLeases),
@@ -169,53 +162,32 @@ _SHARED = {
 """The types with a table (see `PositionalCodec`). Some must be one object again: a wait belongs to its epoch
 and goes on in `Waits`; an epoch is both the current one and one of the list. The others are the bulk of a
 state."""
-_LEFT_OUT = {FactsBuilder: {"_names": None}, GroupRows: {"basis": None}}
+_LEFT_OUT = {FactsBuilder: {"_names": None}}
 _STAND_INS = {Follower: (FollowerValues, FollowerValues.of, FollowerValues.follower)}
 _CODEC = PositionalCodec(_CLASSES, _SHARED, _LEFT_OUT, _STAND_INS)
 
 
 def dump_builder(builder: FactsBuilder) -> bytes:
     """Serialise all of the builder but its topic names."""
-    return _dump(builder)
+    return pack([VERSION, *_CODEC.dump(builder)])
 
 
 def load_builder(data: bytes, names: TopicNames) -> FactsBuilder:
     """Restore a builder; raises `StateError`."""
-    builder: FactsBuilder = _load(FactsBuilder, data)
+    try:
+        found: Any = unpack_nested(data)
+    except RecordsError as error:
+        raise StateError(str(error)) from None
+    if type(found) is not list or len(found) != 3:
+        raise StateError("it is not a stored state")
+    version, *items = found
+    if version != VERSION or type(version) is not int:
+        raise StateError(f"it has version {version!r}, but this release uses {VERSION}")
+    builder: FactsBuilder = _CODEC.load(FactsBuilder, items)
     builder._names = names
     return builder
-
-
-def dump_facts(facts: GroupRows) -> bytes:
-    """Serialise rows, without their basis."""
-    return _dump(facts)
-
-
-def load_facts(data: bytes) -> GroupRows:
-    """Restore rows, without their basis; raises `StateError`."""
-    return _load(GroupRows, data)
 
 
 def described() -> list[str]:
     """Describe the layout in words that differ whenever the bytes would."""
     return _CODEC.described()
-
-
-def _dump(value: object) -> bytes:
-    return pack([VERSION, _CLASSES.index(type(value)), *_CODEC.dump(value)])
-
-
-def _load(cls: Callable[..., T], data: bytes) -> T:
-    try:
-        found: Any = unpack_nested(data)
-    except RecordsError as error:
-        raise StateError(str(error)) from None
-    if type(found) is not list or len(found) != 4:
-        raise StateError("it is not a stored state")
-    version, number, tables, root = found
-    if version != VERSION or type(version) is not int:
-        raise StateError(f"it has version {version!r}, but this release uses {VERSION}")
-    if type(number) is not int or not 0 <= number < len(_CLASSES) or _CLASSES[number] is not cls:
-        raise StateError(f"class {number!r}, expected {_CLASSES.index(cls)}")
-    made: T = _CODEC.load(_CLASSES[number], [tables, root])
-    return made

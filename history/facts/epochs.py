@@ -30,7 +30,7 @@ from .waits import OpenWait
 SETTLED_STATES = ("Stable", "Empty")
 LATE_TARGET_EPOCHS = 16
 """Number of recent epochs that may still receive a target. Targets are computed while later epochs begin, but
-none arrives more than this many epochs late."""
+none arrives more than this many epochs late, nor after the target of a later epoch."""
 Named = Callable[[Partition], TopicPartition]
 
 
@@ -72,6 +72,7 @@ class _Epoch:
     end: EntryPosition | None = None
     protocol: str = CONSUMER
     num_classic: int = 0
+    unsettled_ms: int = -1
 
     def move(self, target: Iterable[tuple[Partition, tuple[str | None, str | None]]]) -> None:
         for partition, (source, to) in target:
@@ -124,6 +125,7 @@ class _Epoch:
             relapses=tuple(_relapse(start, end) for start, end in self.relapses),
             protocol=self.protocol,
             num_classic=self.num_classic,
+            unsettled_ms=self.unsettled_ms,
         )
 
     def relapse(self, is_settled: bool, at: EntryPosition) -> None:
@@ -154,8 +156,9 @@ class Epochs:
             return
         is_other = self._open is not None and _is_another_group(self._open.protocol, change.protocol)
         if (after.epoch != before.epoch or is_other) and after.epoch >= 0:
+            overtaken = self._open
             self._close(change.at, before.state, after.epoch)
-            self._begin(change, group, 0 if is_other else max(before.epoch, 0))
+            self._begin(change, group, 0 if is_other else max(before.epoch, 0), overtaken)
         if change.target and not _is_downgrade(change):
             of_target = self._of_target(change)
             if of_target is not None:
@@ -209,17 +212,19 @@ class Epochs:
         return len(self._all)
 
     def drain(self, group_id: str, shard: int, named: Named) -> tuple[EpochRow, ...]:
-        """Remove and return the oldest epochs that can no longer change."""
-        done = 0
-        for epoch in self._all[:-LATE_TARGET_EPOCHS]:
-            if epoch.end is None or any(wait.at is None for wait in epoch.waits):
-                break
-            done += 1
-        drained, self._all = self._all[:done], self._all[done:]
+        """Remove and return the epochs that can no longer change; one with an open wait holds up no other."""
+        drained: list[_Epoch] = []
+        kept: list[_Epoch] = []
+        targeted = max((at for at, epoch in enumerate(self._all) if epoch.target_at is not None), default=0)
+        has_target = max(targeted, len(self._all) - LATE_TARGET_EPOCHS)  # those before get none any more
+        for at, epoch in enumerate(self._all):
+            has_ended = epoch.end is not None and all(wait.at is not None for wait in epoch.waits)
+            (drained if at < has_target and has_ended else kept).append(epoch)
+        self._all = kept
         return tuple(epoch.row(group_id, shard, named, "") for epoch in drained)
 
-    def _begin(self, change: Change, group: Group, epoch_before: int) -> None:
-        before, after = change.before, change.after
+    def _begin(self, change: Change, group: Group, epoch_before: int, overtaken: _Epoch | None) -> None:
+        before, after, phases = change.before, change.after, change.cause.phases
         seen = changes_between(shapes(before.topics), shapes(after.topics)) if before.topics else {}
         self._open = _Epoch(
             after.epoch,
@@ -232,7 +237,10 @@ class Epochs:
             topics=tuple(seen.values()),
             protocol=change.protocol,
             num_classic=group.num_classic,
+            unsettled_ms=change.at.ms if phases is None else min(phases.began_ms, change.at.ms),
         )
+        if overtaken is not None and overtaken.settled is None:
+            self._open.unsettled_ms = overtaken.unsettled_ms
         self._all.append(self._open)
 
     def _close(self, at: EntryPosition, state: str, next_epoch: int | None = None) -> None:
@@ -254,8 +262,10 @@ class Epochs:
         if change.target_epoch is None or self._open is None or self._open.epoch == change.target_epoch:
             return self._open
         for epoch in reversed(self._all):
-            if epoch.epoch <= change.target_epoch:
-                return epoch if epoch.epoch == change.target_epoch else self._open
+            if epoch.epoch == change.target_epoch:
+                return epoch
+            if epoch.epoch < change.target_epoch or epoch.target_at is not None:
+                break
         return self._open
 
     def _targeted(self, change: Change) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from coordinator.state.group_records import APPLY, GROUP_TYPES
+from coordinator.state.group_records import APPLY, TOLD_TYPES
 from coordinator.state.model import Group
 from history.reading.catalog import TopicNames
 from history.reading.groups import unknown_group
@@ -34,7 +34,7 @@ from records import (
     iter_records,
 )
 
-from .change import EntryPosition, Follower, Partition, shapes
+from .change import EntryPosition, Follower, Partition, apart, shapes
 from .epochs import Epochs
 from .generations import with_epochs
 from .ownership import Ownership
@@ -147,7 +147,7 @@ class FactsBuilder:
         self.passed(term.timestamp_ms, term.index)
 
     def entry(self, index: int, timestamp_ms: int, entry: Entry) -> None:
-        """Take an entry about the group; ``entry.records`` holds only its own records of `GROUP_TYPES`.
+        """Take an entry about the group; ``entry.records`` holds only its own records of `TOLD_TYPES`.
 
         Raises `RecordsError` if one of them cannot be decoded; nothing is changed in that case.
         """
@@ -175,13 +175,14 @@ class FactsBuilder:
         self._epochs.cut(last, self._follower.now.state)
         self._waits.cut(last)
         self._ownership.cut(last)
-        self._follower = follower = in_snapshot(
+        self._follower, numbered = in_snapshot(
             self.group_id, raws, lambda name: self._names.shape(name, timestamp_ms)
         )
+        follower = self._follower
         group, epoch = follower.group, follower.now.epoch
         self._names.learn(shapes(group.topics))
         self._ownership.begin(group, epoch, at)
-        self._sessions.begin(group, at, last, follower.protocol)
+        self._sessions.begin(group, at, last, follower.protocol, numbered)
         self._epochs.begin(group, at, follower.protocol)
         self._epochs.wait(self._waits.begin(epoch, self._ownership, self._follower.target_owner, at))
         self._keep_term()
@@ -280,7 +281,7 @@ def _feed_frame(builder: FactsBuilder, frame: Frame) -> None:
             term = decode_value(raw)
             if isinstance(term, TermStartValue):
                 builder.term(frame.index, frame.timestamp_ms, term)
-        elif raw.type in GROUP_TYPES and group_id_of(raw) == builder.group_id:
+        elif raw.type in TOLD_TYPES and group_id_of(raw) == builder.group_id:
             mine.append(raw)
     if mine:
         entry = Entry(cause=decode_cause(frame.body), records=tuple(mine))
@@ -289,14 +290,16 @@ def _feed_frame(builder: FactsBuilder, frame: Frame) -> None:
         builder.passed(frame.timestamp_ms, frame.index)
 
 
-def in_snapshot(group_id: str, raws: Iterable[RawRecord], shape_of: ShapeOf) -> Follower:
-    """The state of the group in a snapshot."""
+def in_snapshot(
+    group_id: str, raws: Iterable[RawRecord], shape_of: ShapeOf
+) -> tuple[Follower, dict[str, int]]:
+    """The state of the group in a snapshot, and the numbers of its members."""
     group = Group(group_id)
-    mine = [raw for raw in raws if raw.type in GROUP_TYPES and group_id_of(raw) == group_id]
-    decoded = [decode_key_and_value(raw) for raw in mine]
+    mine = [raw for raw in raws if raw.type in TOLD_TYPES and group_id_of(raw) == group_id]
+    decoded, numbered = apart([decode_key_and_value(raw) for raw in mine])
     for key, value in with_epochs(group, None, decoded, shape_of):
         APPLY[type(key)](group, key, value)
-    return Follower.of(group, newest_old(None, decoded))
+    return Follower.of(group, newest_old(None, decoded)), numbered
 
 
 def windowed(facts: GroupRows, from_index: int | None, from_ms: int | None) -> GroupRows:

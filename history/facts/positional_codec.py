@@ -1,5 +1,7 @@
 """Slotted dataclasses as plain arrays and back, derived from their annotations; `checkpoint` is built on it.
 
+A list of objects is one array for each field; a field with one value in all of them holds it once.
+
 An array holds neither names nor classes. The class of each item follows from the class that is requested, so
 the bytes cannot request another one. Objects that are referenced more than once are written once, in a table
 per type, and referred to by number: an object that two others modify is one object again, and a string that
@@ -25,6 +27,8 @@ Tables = list[list[Any]]
 _NAMES = tuple[str, ...]
 Dump = Callable[[Any, "Writing"], Any]
 Load = Callable[[Any, Tables], Any]
+DumpColumn = Callable[[list[Any], "Writing"], list[Any]]
+LoadColumn = Callable[[list[Any], Tables], list[Any]]
 
 
 class StateError(Exception):
@@ -38,6 +42,12 @@ class TypeCodec:
     name: str
     dump: Dump | None
     load: Load
+    dump_column: DumpColumn | None = None
+    """Writes many values at once, faster than one by one."""
+    load_column: LoadColumn | None = None
+    dump_rows: DumpColumn | None = None
+    """Writes many objects as one array for each field."""
+    load_rows: LoadColumn | None = None
 
     def dumped(self, value: Any, writing: Writing) -> Any:
         return value if self.dump is None else self.dump(value, writing)
@@ -133,7 +143,20 @@ class PositionalCodec:
                 raise StateError(f"{item!r} is not a position in a table of {len(table)}")
             return table[item]
 
-        return TypeCodec(f"#{number}", dump, load)
+        def dump_column(values: list[Any], writing: Writing) -> list[Any]:
+            known = writing.known[number]
+            found = [known.get(key) for key in (values if is_by_value else map(id, values))]
+            if None in found:
+                return [dump(value, writing) for value in values]
+            return found
+
+        def load_column(items: list[Any], tables: Tables) -> list[Any]:
+            table = tables[number]
+            if items and (set(map(type, items)) != {int} or min(items) < 0 or max(items) >= len(table)):
+                raise StateError(f"a position is not in its table of {len(table)}")
+            return [table[item] for item in items]
+
+        return TypeCodec(f"#{number}", dump, load, dump_column, load_column)
 
     def _codec_of(self, hint: Any) -> TypeCodec:
         origin, arguments = get_origin(hint), get_args(hint)
@@ -149,7 +172,7 @@ class PositionalCodec:
         if hint in (int, str, bytes, bool):
             return _plain(hint)
         if isinstance(hint, type) and issubclass(hint, StrEnum):
-            return TypeCodec(hint.__name__, lambda value, _: value.value, lambda item, _: hint(item))
+            return _enum(hint)
         if hint in self._stand_ins:
             return self._stand_in(*self._stand_ins[hint])
         if hint in self._classes:
@@ -178,7 +201,32 @@ class PositionalCodec:
                 set_field(made, value)
             return made
 
-        return TypeCodec(cls.__name__, dump, load)
+        def dump_rows(values: list[Any], writing: Writing) -> list[Any]:
+            if not values:
+                return []
+            columns = [_dumped(codec, list(map(get, values)), writing) for get, codec in columns_of]
+            return [columns[0], *(one[:1] if one.count(one[0]) == len(one) else one for one in columns[1:])]
+
+        def load_rows(items: list[Any], tables: Tables) -> list[Any]:
+            if not items:
+                return []
+            first, *others = map(_array, _array(items, width))
+            count = len(first)
+            objects = [new(cls) for _ in range(count)]
+            for (set_field, codec), column in zip(setters, (first, *others), strict=True):
+                full = column * count if len(column) == 1 else column
+                if len(full) != count:
+                    raise StateError(f"{len(full)} values in a column of {count} rows")
+                for made, value in zip(objects, _loaded(codec, full, tables), strict=True):
+                    set_field(made, value)
+            for set_field, value in left_out:
+                for made in objects:
+                    set_field(made, value)
+            return objects
+
+        columns_of = [(attrgetter(name), codec) for name, codec in members]
+        setters = [(cls.__dict__[name].__set__, codec) for name, codec in members]
+        return TypeCodec(cls.__name__, dump, load, dump_rows=dump_rows, load_rows=load_rows)
 
     def _stand_in(
         self, cls: type[Any], written: Callable[[Any], Any], made: Callable[[Any], Any]
@@ -243,20 +291,74 @@ def _plain(cls: type[Any]) -> TypeCodec:
             raise StateError(f"expected {cls.__name__}, found {type(item).__name__}")
         return item
 
-    return TypeCodec(cls.__name__, None, load)
+    def load_column(items: list[Any], _: Tables) -> list[Any]:
+        if items and set(map(type, items)) != {cls}:
+            raise StateError(f"expected {cls.__name__} in all places of a column")
+        return items
+
+    return TypeCodec(cls.__name__, None, load, load_column=load_column)
+
+
+def _enum(cls: type[StrEnum]) -> TypeCodec:
+    def load_column(items: list[Any], _: Tables) -> list[Any]:
+        if items and set(map(type, items)) != {str}:
+            raise StateError(f"expected {cls.__name__} in all places of a column")
+        made = {item: cls(item) for item in set(items)}
+        return [made[item] for item in items]
+
+    return TypeCodec(
+        cls.__name__,
+        lambda value, _: value.value,
+        lambda item, _: cls(item),
+        lambda values, _: [value.value for value in values],
+        load_column,
+    )
+
+
+def _dumped(codec: TypeCodec, values: list[Any], writing: Writing) -> list[Any]:
+    dump = codec.dump
+    if dump is None:
+        return values
+    if codec.dump_column is not None:
+        return codec.dump_column(values, writing)
+    return [dump(value, writing) for value in values]
+
+
+def _loaded(codec: TypeCodec, items: list[Any], tables: Tables) -> list[Any]:
+    if codec.load_column is not None:
+        return codec.load_column(items, tables)
+    return [codec.load(item, tables) for item in items]
 
 
 def _maybe(inner: TypeCodec) -> TypeCodec:
     dump, load = inner.dump, inner.load
+
+    def dump_column(values: list[Any], writing: Writing) -> list[Any]:
+        there = iter(_dumped(inner, [value for value in values if value is not None], writing))
+        return [None if value is None else next(there) for value in values]
+
+    def load_column(items: list[Any], tables: Tables) -> list[Any]:
+        there = iter(_loaded(inner, [item for item in items if item is not None], tables))
+        return [None if item is None else next(there) for item in items]
+
     return TypeCodec(
         f"{inner.name}?",
         None if dump is None else lambda value, w: None if value is None else dump(value, w),
         lambda item, tables: None if item is None else load(item, tables),
+        dump_column,
+        load_column,
     )
 
 
 def _many(cls: Any, inner: TypeCodec) -> TypeCodec:
     dump, load = inner.dump, inner.load
+    dump_rows, load_rows = inner.dump_rows, inner.load_rows
+    if dump_rows is not None and load_rows is not None:
+        return TypeCodec(
+            f"{cls.__name__}[columns {inner.name}]",
+            lambda values, writing: dump_rows(list(values), writing),
+            lambda items, tables: cls(load_rows(_array(items), tables)),
+        )
 
     def dump_all(values: Any, writing: Writing) -> list[Any]:
         return list(values) if dump is None else [dump(value, writing) for value in values]

@@ -167,6 +167,9 @@ class EpochRow:
     """The protocol of the group when the epoch began, of `history.protocols`."""
     num_classic: int = 0
     """Number of its members that spoke the classic protocol."""
+    unsettled_ms: int = -1
+    """When the group began to be unsettled, up to which it settles in this epoch: the begin of the first of
+    the epochs that were overtaken before it; -1: unknown."""
 
 
 class SpanKind(StrEnum):
@@ -266,6 +269,8 @@ class MemberSession:
     """(index, ms) of the rejoins."""
     protocol: str = CONSUMER
     """`CONSUMER`, `CLASSIC`, `PUSH` or `REWRITE`; empty if the log does not say."""
+    number: int | None = None
+    """Its number by arrival in the group's life; ``None``: the log, of an older release, does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,7 +305,8 @@ class GroupFinding:
     kind: str
     """The rule's name, in capitals (docs/history.md lists them)."""
     severity: Severity
-    group_id: str
+    group_id: str | None
+    """``None``: it is a finding of the shard, about its leaders."""
     shard: int
     epochs: tuple[int, ...]
     """The epochs that were disturbed."""
@@ -374,8 +380,19 @@ def begun_ms(row: EpochRow) -> int:
     return row.timestamp_ms if phases is None else min(phases.began_ms, row.timestamp_ms)
 
 
+def time_to_stable_ms(row: EpochRow) -> int | None:
+    """Milliseconds for which the group had not been Stable when it settled in this epoch.
+
+    They count from the begin of the first epoch after a settled one, so overtaken epochs are included;
+    ``None``: it did not settle in this epoch, or that begin is in missing entries.
+    """
+    if row.settled_ms is None or row.unsettled_ms < 0:
+        return None
+    return max(row.settled_ms - row.unsettled_ms, 0)
+
+
 def shared_noun(epochs: Iterable[EpochRow]) -> str:
-    """What the protocol of a group calls its epochs; `epoch` if it spoke several."""
+    """The word of the group's protocol for its epochs; `epoch` if it spoke several."""
     nouns = {epoch_noun(row.protocol) for row in epochs}
     return nouns.pop() if len(nouns) == 1 else "epoch"
 

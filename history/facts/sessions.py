@@ -5,6 +5,7 @@ How a session ended is derived only from the cause of the entry that removed the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from coordinator.state.model import Group, Member
@@ -49,6 +50,7 @@ class _Session:
     rejoined: list[EntryPosition] = field(default_factory=list)
     aways: list[tuple[EntryPosition, EntryPosition | None]] = field(default_factory=list)
     replaced: str | None = None
+    number: int | None = None
     old: str = ""
     """The older protocol that it speaks; empty: `metadata` tells the protocol."""
 
@@ -88,6 +90,7 @@ class _Session:
             replaced=self.replaced,
             is_begin_known=self.is_begin_known,
             rejoined=tuple((place.index, place.ms) for place in self.rejoined),
+            number=self.number,
             protocol=self.old or ("" if self.metadata is None else _protocol_of(self.metadata)),
         )
 
@@ -112,11 +115,21 @@ class Sessions:
                 self._begin(member.after, change.at, change.protocol)
             else:
                 self._bring_on(session, member.after, change)
+        for member_id, number in change.numbered.items():
+            if member_id in self._open:
+                self._open[member_id].number = number
         for old_id, new_id in replaced.items():
             self._open[new_id].replaced = old_id
         return ended
 
-    def begin(self, group: Group, at: EntryPosition, last: EntryPosition, protocol: str) -> None:
+    def begin(
+        self,
+        group: Group,
+        at: EntryPosition,
+        last: EntryPosition,
+        protocol: str,
+        numbered: Mapping[str, int],
+    ) -> None:
         """Continue from an existing state. Members absent from it were removed some time after ``last``."""
         for member_id, session in list(self._open.items()):
             if member_id not in group.members:
@@ -127,6 +140,7 @@ class Sessions:
             if session.is_away and not member.is_away:
                 session.come_back(at)
             session.metadata, session.is_away = member.metadata, member.is_away
+            session.number = numbered.get(member_id, session.number)
 
     def rows(self, group_id: str, shard: int) -> tuple[MemberSession, ...]:
         return tuple(session.row(group_id, shard) for session in self._all)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Iterator
 from dataclasses import replace
 
-from coordinator.state.group_records import GROUP_TYPES
+from coordinator.state.group_records import TOLD_TYPES
 from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
 from history.reading.source import LogGap, SnapshotLike, Walk
@@ -95,7 +95,7 @@ class ShardFacts:
     def _frame(self, frame: Frame) -> None:
         mine: dict[str, list[RawRecord]] = {}
         for raw in iter_records(frame.body):
-            if raw.type in GROUP_TYPES:
+            if raw.type in TOLD_TYPES:
                 group_id = group_id_of(raw) or ""
                 if self._is_wanted(group_id):
                     mine.setdefault(group_id, []).append(raw)
@@ -116,7 +116,7 @@ class ShardFacts:
         by_group: dict[str, list[RawRecord]] = {group_id: [] for group_id in self.builders}
         for raw in snapshot.records:
             group_id = group_id_of(raw) or ""
-            if raw.type in GROUP_TYPES and self._is_wanted(group_id):
+            if raw.type in TOLD_TYPES and self._is_wanted(group_id):
                 by_group.setdefault(group_id, []).append(raw)
         for group_id, raws in by_group.items():
             self._builder(group_id).go_on_from(index, ms, raws)

@@ -2,6 +2,7 @@
 
     frame     what every page shares: style (dark, light, print), data, keyboard, the basis of the answer
     timeline  `timeline --html`: a group over time, to be scrubbed through
+    opening   the moment at which the timeline opens: the gravest finding's worst
     lanes     the lanes of the timeline, derived from facts and folded until they fit
     terminal  `timeline --lanes`: the same lanes without a browser
     captions  epochs, waits and findings in words

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from history.diagnoses import words_of, worst_first
+from history.facts.naming import member_names
 from history.facts.rows import (
     EpochRow,
     GroupFinding,
@@ -20,10 +21,11 @@ from history.facts.rows import (
     TopicPartition,
     WaitEnd,
     begun_ms,
+    time_to_stable_ms,
 )
 from history.protocols import PUSH, epoch_noun, progress_verbs
 from history.reading.notes import Note
-from history.render import MemberNames, TimeStyle, duration, plural, ranges, sentence_list
+from history.render import TimeStyle, duration, plural, ranges, sentence_list
 from history.telling.evidence import fault_steps
 from history.telling.member_labels import term_of
 from history.words import Formatter, partitions_words, reasons_words, term_words
@@ -67,17 +69,16 @@ _WAIT_ENDS = {
 
 
 class Captions:
-    """The texts of one group's page; members are named in the order in which they joined."""
+    """The texts of one group's page; members are called by their numbers (`history.facts.naming`)."""
 
     def __init__(self, facts: GroupRows, style: TimeStyle, whole: GroupRows | None = None) -> None:
         """``whole`` also has what precedes ``facts``, so that a window does not change the members' names."""
-        self.names = MemberNames()
+        self.names = member_names(whole or facts)
         self._clients: dict[str, str] = {}
         self._facts = facts
         self._style = style
         for session in (whole or facts).sessions:
             self._clients[session.member_id] = session.client_id
-            self.names.name(session.member_id)
         came = [session.member_id for session in facts.sessions]
         self.members = tuple(dict.fromkeys([*came, *_others(facts)]))
         """Every member id that the facts name."""
@@ -138,6 +139,7 @@ class Captions:
             "began": begun_ms(row),
             "target": row.target_ms,
             "settled": row.settled_ms,
+            "toStable": time_to_stable_ms(row),
             "settledIndex": row.settled_index,
             "end": row.end_ms,
             "state": row.state,

@@ -1,7 +1,8 @@
 """The frame of every page: one HTML file that contains its style, script and data, and loads nothing.
 
     page(title="billing", lead="shard 2, 12:00 to 13:00", body=section("Moves", table_html(...)),
-         styles=("stats.css",), scripts=("stats.js",), data={...}, rests_on=[basis.words()])
+         styles=("stats.css",), scripts=("stats.js",), data={...}, rests_on=[basis.words()],
+         provenance=Provenance(command="quorate log …", source="quorate-data", written_at="…"))
 
 Invariants:
 
@@ -26,17 +27,41 @@ import base64
 import hashlib
 import html
 import json
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from string import Template
+from typing import Self
 
 from history.render import TimeStyle, lower_words
+from records import RELEASE
 
 OFFSET_PROBE_MS = 6 * 60 * 60 * 1000
 """Milliseconds between two checks of a zone's offset; no zone has ever changed twice within six hours."""
 OFFSET_PROBES_MAX = 4_000
 """Maximum number of checks; a period longer than about three years is checked at larger intervals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """Where a page comes from: a file in a ticket is read far from the log and long after it was written."""
+
+    command: str
+    source: str
+    """The source that was read, as its reader named it: a directory, a URL."""
+    written_at: str
+
+    @classmethod
+    def now(cls, command: str, source: str, style: TimeStyle) -> Self:
+        """That of a page that is written now."""
+        full = style.full(round(time.time() * 1000))
+        return cls(command=command, source=source, written_at=full[:19] + full[23:])
+
+    def html(self) -> str:
+        said = f"Written by Quorate {RELEASE} on {self.written_at} from {self.source} with"
+        return f'<p class="provenance">{escaped(said)} <code>{escaped(self.command)}</code></p>'
 
 
 def page(
@@ -48,6 +73,7 @@ def page(
     scripts: Sequence[str] = (),
     data: object = None,
     rests_on: Sequence[str] = (),
+    provenance: Provenance | None = None,
     css: str = "",
 ) -> str:
     """The whole HTML file. ``data`` is any JSON value; `rests_on` are the lines of the footer.
@@ -56,6 +82,9 @@ def page(
     """
     style = "\n".join([*(resource(name) for name in ("frame.css", *styles)), css])
     script = "\n".join(resource(name) for name in ("frame.js", *scripts))
+    foot = [f"<p>{escaped(line)}</p>" for line in rests_on]
+    if provenance is not None:
+        foot.insert(0, provenance.html())
     return Template(resource("frame.html")).substitute(
         policy=_policy(style, script),
         title=escaped(title),
@@ -63,7 +92,7 @@ def page(
         lead=escaped(lead),
         style=style,
         body=body,
-        footer="\n".join(f"<p>{escaped(line)}</p>" for line in rests_on),
+        footer="\n".join(foot),
         data=embedded(data),
         script=script,
     )
@@ -94,6 +123,11 @@ def section(heading: str, content: str, *, fold: bool = False) -> str:
     return f'<section class="card"><h2>{escaped(heading)}</h2>\n{content}\n</section>'
 
 
+def beside(*sections: str) -> str:
+    """Sections in two columns of about the same height, where the screen has room for them."""
+    return f'<div class="beside">{"".join(sections)}</div>'
+
+
 def tiles(values: Sequence[tuple[str, str]]) -> str:
     """Key figures, each a (label, value)."""
     made = (
@@ -112,26 +146,71 @@ def legend(entries: Sequence[tuple[str, int]]) -> str:
     return f'<p class="legend">{keys}</p>'
 
 
+class Markup(str):
+    """HTML that was made here; in tables every other text is escaped."""
+
+    __slots__ = ()
+
+
+def severity(word: str) -> Markup:
+    """A finding's severity, in its colour."""
+    return Markup(f'<span class="severity {escaped(word)}">{escaped(word)}</span>')
+
+
 def table_html(
     headers: Sequence[str],
     rows: Sequence[Sequence[object]],
     *,
     numbers: Sequence[int] = (),
     empty: str = "none",
+    kind: str = "",
+    stacked: bool = False,
 ) -> str:
-    """A table of plain texts; columns whose positions are in ``numbers`` are aligned right."""
+    """A table of texts and `Markup`; columns whose positions are in ``numbers`` are aligned right.
+
+    On a narrow screen a table scrolls beside its first column, or, if ``stacked``, each row becomes a block
+    whose cells bear the names of their columns: for few rows with much text. ``kind`` is a class of the page.
+    """
     if not rows:
         return f"<p>{escaped(empty)}</p>"
+    labels = [f' data-label="{escaped(name)}"' if stacked and name else "" for name in headers]
 
     def cells(tag: str, row: Sequence[object]) -> str:
+        made = [cell if isinstance(cell, Markup) else escaped(cell) for cell in row]
+        kinds = [" class=number" if at in numbers else "" for at in range(len(row))]
+        named = labels if tag == "td" else [""] * len(row)
         return "".join(
-            f"<{tag}{' class=number' if at in numbers else ''}>{escaped(cell)}</{tag}>"
-            for at, cell in enumerate(row)
+            f"<{tag}{kind}{label}>{cell}</{tag}>"
+            for cell, kind, label in zip(made, kinds, named, strict=True)
         )
 
+    names = " ".join(name for name in (kind, "stack" if stacked else "wide") if name)
     head = f"<thead><tr>{cells('th', headers)}</tr></thead>"
     body = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f'<div class="scroll"><table>{head}<tbody>\n{body}\n</tbody></table></div>'
+    return scrolling(f'<table class="{names}">{head}<tbody>\n{body}\n</tbody></table>')
+
+
+def scrolling(content: str) -> str:
+    """Content that scrolls sideways where it does not fit: with a shadow where there is more, and by keys."""
+    return f'<div class="scroll" tabindex="0">{content}</div>'
+
+
+def shortened(name: str, most: int = 40) -> str:
+    """Shorten a name in the middle: names within one company often start alike and differ at their ends."""
+    printable = "".join(one if one.isprintable() else "·" for one in name)
+    if len(printable) <= most:
+        return printable
+    begin = most // 2
+    return f"{printable[:begin]}…{printable[begin + 1 - most :]}"
+
+
+def time_axis(from_ms: int, until_ms: int, style: TimeStyle) -> str:
+    """The times below a chart: its begin, middle and end; with dates unless all are of one day."""
+    is_one_day = style.full(from_ms)[:10] == style.full(until_ms)[:10]
+    moments = (from_ms, (from_ms + until_ms) // 2, until_ms)
+    said = [style.clock(ms)[:8] if is_one_day else style.full(ms)[:16] for ms in moments]
+    kind = "times" if is_one_day else "times dated"
+    return f'<p class="{kind}">{"".join(f"<span>{escaped(one)}</span>" for one in said)}</p>'
 
 
 def zone_offsets(from_ms: int, to_ms: int, style: TimeStyle) -> list[list[int]]:

@@ -11,19 +11,35 @@ from collections.abc import Mapping, Sequence
 from history.answers.stats import Stats
 from history.answers.statstext import HEADERS, derived, settled_words, table_rows, window_words
 from history.diagnoses import RULES
+from history.facts.rows import Severity
 from history.render import LOCAL, TimeStyle, duration, lower_words
 
-from .frame import escaped, legend, page, section, table_html, tiles
+from .frame import (
+    Provenance,
+    beside,
+    escaped,
+    legend,
+    page,
+    section,
+    severity,
+    shortened,
+    table_html,
+    tiles,
+    time_axis,
+)
 
 TRIGGERS_SHOWN = 6
 """Maximum number of triggers with a colour of their own; the others share one."""
-GROUPS_SHOWN = 30
+GROUPS_SHOWN = 12
+"""Maximum number of groups with a bar; the table has all."""
 STALLS_SHOWN = 100
-WIDTH, HEIGHT, LEFT, BOTTOM = 1000, 190, 44, 22
+WIDTH, HEIGHT = 1000, 160
 REST = "others"
 
 
-def stats_page(found: Stats, *, style: TimeStyle = LOCAL, title: str = "") -> str:
+def stats_page(
+    found: Stats, *, style: TimeStyle = LOCAL, title: str = "", provenance: Provenance | None = None
+) -> str:
     """The whole HTML file."""
     total = found.total
     more = derived(total, found.until_ms - found.from_ms)
@@ -32,7 +48,7 @@ def stats_page(found: Stats, *, style: TimeStyle = LOCAL, title: str = "") -> st
         ("rebalances", f"{total.rebalances:,}"),
         ("not stable", duration(total.unstable_ms) + (f" ({share:.1%})" if share else "")),
         ("unowned partition-seconds", f"{total.unowned_ms / 1000:,.1f}"),
-        ("partitions moved", f"{total.moves:,}"),
+        ("partitions moved between members", f"{total.moves:,}"),
         ("members evicted", f"{more['evicted']:,}"),
         ("commits", f"{total.commits:,}"),
         ("stalled partitions", f"{total.stalled:,}"),
@@ -41,14 +57,14 @@ def stats_page(found: Stats, *, style: TimeStyle = LOCAL, title: str = "") -> st
     parts = [
         tiles(glance),
         section("Rebalances over time, by what began them", _over_time(found, style)),
-        section("Time to stable", f"<p>{escaped(settled_words(total))}</p>\n{_settled(total.settled)}"),
-        section("Unowned partition-seconds by group", _unowned(found)),
+        beside(
+            section("Time to stable", f"<p>{escaped(settled_words(total))}</p>\n{_settled(total.settled)}"),
+            section("Members that left or were removed", _counted(total.ended)),
+            section("Unowned partition-seconds by group", _unowned(found)),
+            _findings(total.findings),
+        ),
         section("Groups", table_html(HEADERS, table_rows(found), numbers=range(1, len(HEADERS)))),
-        section("Members that left or were removed", _counted(total.ended)),
     ]
-    if total.findings:
-        rows = [(count, kind, RULES[kind].title) for kind, count in sorted(total.findings.items())]
-        parts.append(section("Findings", table_html(("", "rule", "what it is"), rows, numbers=(0,))))
     if total.stalled:
         parts.append(section("Stalled partitions", _stalls(found, style)))
     return page(
@@ -57,7 +73,19 @@ def stats_page(found: Stats, *, style: TimeStyle = LOCAL, title: str = "") -> st
         body="\n".join(parts),
         styles=("chart.css", "stats.css"),
         rests_on=(*(f"From {basis}" for basis in found.rests_on), *found.remarks),
+        provenance=provenance,
     )
+
+
+def _findings(counted: Mapping[str, int]) -> str:
+    """Every rule that found something, the gravest first."""
+    if not counted:
+        return ""
+    gravity = list(Severity)
+    kinds = sorted(counted, key=lambda kind: (-gravity.index(RULES[kind].severity), -counted[kind], kind))
+    rows = [(severity(RULES[kind].severity), kind, RULES[kind].title, f"{counted[kind]:,}") for kind in kinds]
+    headers = ("", "rule", "what it is", "times")
+    return section("Findings", table_html(headers, rows, numbers=(3,), kind="rules", stacked=True))
 
 
 def _over_time(found: Stats, style: TimeStyle) -> str:
@@ -68,9 +96,8 @@ def _over_time(found: Stats, style: TimeStyle) -> str:
     shown = [name for name, _ in sorted(total.items(), key=lambda one: (-one[1], one[0]))[:TRIGGERS_SHOWN]]
     names = [*shown, *([REST] if len(total) > len(shown) else [])]
     most = max(sum(part.by_trigger.values()) for part in found.slices)
-    step = (WIDTH - LEFT) / len(found.slices)
-    room = HEIGHT - BOTTOM - 10
-    drawn = [_axis(most, found, style)]
+    step = WIDTH / len(found.slices)
+    drawn = []
     for place, part in enumerate(found.slices):
         below = 0.0
         for at, name in enumerate(names):
@@ -79,42 +106,19 @@ def _over_time(found: Stats, style: TimeStyle) -> str:
                 count = sum(part.by_trigger.values()) - sum(part.by_trigger.get(one, 0) for one in shown)
             if not count:
                 continue
-            height = room * count / most
+            height = HEIGHT * count / most
             below += height
             said = f"{count} {lower_words(name)} from {style.full(part.from_ms)}"
             drawn.append(
-                f'<rect class="c{at}" x="{LEFT + place * step + 0.5:.1f}" y="{HEIGHT - BOTTOM - below:.1f}"'
-                f' width="{max(step - 1, 1):.1f}" height="{height:.1f}"><title>{escaped(said)}</title></rect>'
+                f'<rect class="c{at}" x="{place * step:.1f}" y="{HEIGHT - below:.1f}"'
+                f' width="{step * 0.9:.1f}" height="{height:.1f}"><title>{escaped(said)}</title></rect>'
             )
     counts = [*(total[name] for name in shown), sum(total.values()) - sum(total[name] for name in shown)]
     label = f"Rebalances in {len(found.slices)} parts of the window, {most} in one at most"
-    named = list(zip(names, counts, strict=False))
-    return f'<div class="scroll">{_svg(drawn, HEIGHT, label)}</div>\n{legend(named)}'
-
-
-def _axis(most: int, found: Stats, style: TimeStyle) -> str:
-    bottom = HEIGHT - BOTTOM
-    middle_ms = (found.from_ms + found.until_ms) // 2
-    is_short = found.until_ms - found.from_ms < 24 * 3_600_000
-    places = ((LEFT, "start", found.from_ms), ((LEFT + WIDTH) // 2, "middle", middle_ms))
-    marks = "".join(
-        f'<text x="{x}" y="{HEIGHT - 6}" text-anchor="{anchor}">'
-        f"{escaped(style.clock(ms)[:8] if is_short else style.full(ms)[:16])}</text>"
-        for x, anchor, ms in (*places, (WIDTH, "end", found.until_ms))
-    )
     return (
-        f'<line class="axis" x1="{LEFT}" y1="{bottom}" x2="{WIDTH}" y2="{bottom}"/>'
-        f'<line class="axis soft" x1="{LEFT}" y1="10" x2="{WIDTH}" y2="10"/>'
-        f'<text x="{LEFT - 6}" y="14" text-anchor="end">{most:,}</text>'
-        f'<text x="{LEFT - 6}" y="{bottom}" text-anchor="end">0</text>{marks}'
-    )
-
-
-def _svg(drawn: Sequence[str], height: int, label: str) -> str:
-    return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escaped(label)}">'
-        + "".join(drawn)
-        + "</svg>"
+        f'<p class="scale">{most:,}</p><svg class="over-time" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
+        f' preserveAspectRatio="none" aria-label="{escaped(label)}">{"".join(drawn)}</svg>'
+        f"{time_axis(found.from_ms, found.until_ms, style)}\n{legend(list(zip(names, counts, strict=False)))}"
     )
 
 
@@ -146,7 +150,8 @@ def _unowned(found: Stats) -> str:
         if one.figures.unowned_ms
     ]
     rest = len(rows) - GROUPS_SHOWN
-    return (_bars(rows[:GROUPS_SHOWN]) or "<p>none</p>") + (f"<p>and {rest:,} more</p>" if rest > 0 else "")
+    more = f"<p>and {rest:,} more, in the table</p>" if rest > 0 else ""
+    return (_bars(rows[:GROUPS_SHOWN]) or "<p>none</p>") + more
 
 
 def _counted(counted: Mapping[str, int]) -> str:
@@ -160,7 +165,7 @@ def _bars(rows: Sequence[tuple[str, int, str]]) -> str:
     if not most:
         return ""
     made = "".join(
-        f"<tr><th>{escaped(name)}</th><td class=bar>"
+        f'<tr><th title="{escaped(name)}">{escaped(shortened(name))}</th><td class=bar>'
         '<svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
         f'<rect class="c0" width="{100 * value / most:.2f}" height="10"/></svg></td>'
         f"<td class=number>{escaped(said)}</td></tr>"
@@ -177,7 +182,7 @@ def _stalls(found: Stats, style: TimeStyle) -> str:
         (
             one.group_id,
             one.partition,
-            one.member_id,
+            one.name,
             duration(one.quiet_ms),
             "none" if one.last_commit_ms is None else style.full(one.last_commit_ms),
             f"{duration(one.usual_ms)} ({'its own' if one.measured_by == 'own' else 'of the others'})",
@@ -186,4 +191,4 @@ def _stalls(found: Stats, style: TimeStyle) -> str:
     ]
     headers = ("group", "partition", "owner", "no commit for", "last commit", "usual interval")
     rest = len(stalls) - STALLS_SHOWN
-    return table_html(headers, rows) + (f"<p>and {rest:,} more</p>" if rest > 0 else "")
+    return table_html(headers, rows, stacked=True) + (f"<p>and {rest:,} more</p>" if rest > 0 else "")

@@ -11,18 +11,29 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-from history.facts.rows import EpochRow, GroupFinding, GroupRows, SpanKind, begun_ms, shared_noun
+from history.facts.rows import (
+    EpochRow,
+    GroupFinding,
+    GroupRows,
+    SpanKind,
+    begun_ms,
+    shared_noun,
+    time_to_stable_ms,
+)
 from history.protocols import CALLED
 from history.reading.notes import Note
 from history.render import LOCAL, TimeStyle, duration, plural, ranges, sentence_list
 from history.words import partitions_words
 
 from .captions import Captions, bounds_of, left_out_words, shown_findings
-from .frame import escaped, page, resource, section, table_html, tiles, zone_offsets
+from .frame import Provenance, escaped, page, resource, section, severity, table_html, tiles, zone_offsets
 from .lanes import Lanes, Segment, lanes_of, tells_behind
+from .opening import opening
 
 STYLES = ("timeline.css",)
 SCRIPTS = ("timeline_model.js", "timeline_draw.js", "timeline_ruler.js", "timeline_panel.js", "timeline.js")
+FINDINGS_OPEN = 4
+"""Number of findings that are shown unfolded."""
 TABLE_ROWS_MAX = 2_000
 """Maximum number of rows in the table of epochs, the newest; nobody reads more."""
 
@@ -38,6 +49,7 @@ def timeline_page(
     to_ms: int | None = None,
     rests_on: Sequence[str] = (),
     notes: Sequence[Note] = (),
+    provenance: Provenance | None = None,
 ) -> str:
     """The HTML file. ``from_ms`` and ``to_ms`` limit the picture to a window.
 
@@ -61,6 +73,7 @@ def timeline_page(
         scripts=SCRIPTS,
         data=data,
         rests_on=(*rests_on, *data["leftOut"]),
+        provenance=provenance,
     )
 
 
@@ -102,6 +115,8 @@ def timeline_data(
         "gone": [{"index": index, "at": ms} for index, ms in facts.gone if begin <= ms <= end],
         "faults": [{"at": at, "words": words} for at, words in captions.faults(notes, begin, end)],
         "findings": [_finding(one, captions, numbers) for one in shown_findings(findings)],
+        "opens": _opens(facts, findings, begin, end),
+        "atOnce": _most_at_once(facts),
         "leftOut": [*left_out_words(facts, findings), *_folded_words(facts, lanes)],
     }
     return _relative(data, begin)
@@ -141,6 +156,12 @@ def _finding(finding: GroupFinding, captions: Captions, numbers: dict[str, int])
     }
 
 
+def _opens(facts: GroupRows, findings: Sequence[GroupFinding], begin: int, end: int) -> dict[str, int] | None:
+    """The finding at which the page opens, and the moment."""
+    found = opening(facts, shown_findings(findings), end - 1)
+    return None if found is None else {"finding": found[0], "at": min(max(found[1], begin), end - 1)}
+
+
 def _relative(data: dict[str, Any], begin: int) -> dict[str, Any]:
     """Make times relative to ``begin``: they are half of the file, and epoch ms have 13 digits each."""
 
@@ -152,7 +173,8 @@ def _relative(data: dict[str, Any], begin: int) -> dict[str, Any]:
     for member in data["members"]:
         for session in member["sessions"]:
             session["at"], session["end"] = since(session["at"]), since(session["end"])
-    for event in (*data["epochs"], *data["terms"], *data["gone"], *data["faults"], *data["findings"]):
+    events = (*data["epochs"], *data["terms"], *data["gone"], *data["faults"], *data["findings"])
+    for event in (*events, *([data["opens"]] if data["opens"] else [])):
         for name in ("at", "began", "target", "settled", "end"):
             if name in event:
                 event[name] = since(event[name])
@@ -191,7 +213,7 @@ def _body(
         parts.append(
             section(
                 f"Faults set by an operator: {len(faults):,}",
-                table_html(("time", "what"), said),
+                table_html(("time", "what"), said, stacked=True),
                 fold=True,
             )
         )
@@ -211,14 +233,17 @@ def _body(
     heading = f"All {noun}s as a table, times at UTC{zone}"
     if len(told) < len(facts.epochs):
         heading += f" (the newest {plural(len(told), noun)} of {len(facts.epochs):,})"
-    table = table_html((noun, "index", "time", "stable after", "why"), rows, numbers=(0, 1))
+    headers = (noun, "index", "time", "stable after", "why")
+    table = table_html(headers, rows, numbers=(0, 1), kind="epochs", stacked=True)
     return "\n".join((*parts, section(heading, table, fold=True)))
 
 
 def settled_words(row: EpochRow) -> str:
-    """``512 ms``, ``overtaken`` or ``not by the end``."""
+    """``512 ms``, ``3.1 s, after 1 min 16 s of unrest``, ``overtaken`` or ``not by the end``."""
     if row.settled_ms is not None:
-        return duration(row.settled_ms - begun_ms(row))
+        own_ms, whole_ms = row.settled_ms - begun_ms(row), time_to_stable_ms(row)
+        unrest = "" if whole_ms in (None, own_ms) else f", after {duration(whole_ms or 0)} of unrest"
+        return duration(own_ms) + unrest
     return "overtaken" if row.overtaken_by is not None else "not by the end"
 
 
@@ -232,19 +257,24 @@ def figures(facts: GroupRows) -> list[tuple[str, str]]:
         for span in facts.spans
         if span.kind is SpanKind.UNOWNED
     )
-    changes = sorted(
-        [(session.from_ms, 1) for session in facts.sessions]
-        + [(session.to_ms, -1) for session in facts.sessions if session.to_ms is not None]
-    )
     partitions = {span.partition for span in facts.spans}
     return [
         (f"{shared_noun(facts.epochs)}s", f"{len(facts.epochs):,}"),
-        ("members at most", f"{max(accumulate(step for _, step in changes), default=0):,}"),
+        ("members at once, at most", f"{_most_at_once(facts):,}"),
         ("partitions", f"{len(partitions):,}"),
         ("takeovers", f"{sum(term.is_takeover for term in facts.terms):,}"),
         ("not stable", duration(restless)),
         ("unowned partition-time", duration(unowned_ms)),
     ]
+
+
+def _most_at_once(facts: GroupRows) -> int:
+    """The largest number of members at the same time."""
+    changes = sorted(
+        [(session.from_ms, 1) for session in facts.sessions]
+        + [(session.to_ms, -1) for session in facts.sessions if session.to_ms is not None]
+    )
+    return max(accumulate(step for _, step in changes), default=0)
 
 
 def _first(*moments: int | None) -> int:
@@ -254,14 +284,23 @@ def _first(*moments: int | None) -> int:
 def _findings(findings: Sequence[GroupFinding], captions: Captions, style: TimeStyle) -> str:
     if not findings:
         return section("Findings", "<p>None: no rule found anything unusual.</p>")
+    shown = shown_findings(findings)
+    is_one_day = len({style.full(one.from_ms)[:10] for one in shown}) == 1
     lines = []
-    for number, one in enumerate(shown_findings(findings)):
+    for number, one in enumerate(shown):
         lasted = "" if one.to_ms is None or one.to_ms <= one.from_ms else duration(one.to_ms - one.from_ms)
         unsure = "" if one.is_certain else ' <span class="unsure">not certain from the log alone</span>'
+        when = style.clock(one.from_ms) if is_one_day else style.full(one.from_ms)[:23]
         lines.append(
-            f'<li data-finding="{number}"><span class="severity {escaped(one.severity.value)}">'
-            f"{escaped(one.severity.value)}</span> <strong>{escaped(one.kind)}</strong>"
-            f" <time>{escaped(style.clock(one.from_ms))}</time> {escaped(lasted)}"
+            f'<li data-finding="{number}">{severity(one.severity)} <strong>{escaped(one.kind)}</strong>'
+            f" <time>{escaped(when)}</time> {escaped(lasted)}"
             f"<p>{escaped(captions.finding(one))}{unsure}</p></li>"
         )
-    return section(plural(len(findings), "finding"), f'<ul class="findings">{"".join(lines)}</ul>')
+    made = f'<ul class="findings">{"".join(lines[:FINDINGS_OPEN])}</ul>'
+    if rest := lines[FINDINGS_OPEN:]:
+        less = "" if len(findings) == len(shown) else f" of {len(findings) - FINDINGS_OPEN:,}"
+        made += (
+            f'<details class="more-findings"><summary>{len(rest)}{less} more, the graver first</summary>'
+            f'<ul class="findings">{"".join(rest)}</ul></details>'
+        )
+    return section(plural(len(findings), "finding"), made)

@@ -15,8 +15,9 @@ from history.render import LOCAL, TimeStyle, duration, plural, sentence_list
 from history.whatif.answer import WhatIfResult
 from history.whatif.measures import Measures
 from history.whatif.telling import NAMES, figures, rests_on
+from history.whatif.verdict import verdict
 
-from .frame import escaped, page, section
+from .frame import Provenance, escaped, page, section, time_axis
 from .lanes import highest
 
 COLUMNS = 1_000
@@ -26,7 +27,13 @@ STRIP = 10
 FENCES = (SessionEnd.SESSION_EXPIRED, SessionEnd.REBALANCE_EXPIRED)
 
 
-def whatif_page(result: WhatIfResult, basis: Sequence[Basis] = (), *, style: TimeStyle = LOCAL) -> str:
+def whatif_page(
+    result: WhatIfResult,
+    basis: Sequence[Basis] = (),
+    *,
+    style: TimeStyle = LOCAL,
+    provenance: Provenance | None = None,
+) -> str:
     """The whole HTML file; the result must not be one that was left out."""
     really, what_if = result.really_facts, result.facts
     assert really is not None
@@ -34,13 +41,20 @@ def whatif_page(result: WhatIfResult, basis: Sequence[Basis] = (), *, style: Tim
     courses = (_Course(really, _begin(really)), _Course(what_if, _begin(really)))
     highest = max(1, *(course.highest for course in courses))
     begin, end = courses[0].begin_ms, courses[0].end_ms
-    said = (section("In figures", _figures(result)), section("Over time", _pictures(courses, highest, style)))
+    found = verdict(result)
+    judged = f'<p class="verdict {found.judgement}">{escaped(found.words)}</p>'
+    said = (
+        judged,
+        section("In figures", _figures(result)),
+        section("Over time", _pictures(courses, highest, style)),
+    )
     return page(
         title=f"Group {result.group_id}: what if {sentence_list(result.asked)}",
         lead=f"{style.full(begin)} to {style.full(end)} ({duration(end - begin)}), shard {result.shard}",
         body="\n".join((*said, section("What this rests on", _list(rests_on(result))))),
         styles=("whatif.css",),
-        rests_on=[one.words() for one in basis],
+        rests_on=[f"From {one.words()}" for one in basis],
+        provenance=provenance,
     )
 
 
@@ -102,10 +116,7 @@ def _pictures(courses: tuple[_Course, _Course], highest: int, style: TimeStyle) 
         f'<figure class="course"><figcaption>{name}</figcaption>{_picture(course, highest, name)}</figure>'
         for name, course in zip(("really", "what if"), courses, strict=True)
     )
-    axis = (
-        f'<p class="axis"><span>{escaped(style.clock(courses[0].begin_ms))}</span>'
-        f"<span>{escaped(style.clock(courses[0].end_ms))}</span></p>"
-    )
+    axis = time_axis(courses[0].begin_ms, courses[0].end_ms, style)
     legend = (
         '<p class="legend"><span class="key unstable"></span> not stable <span class="key out"></span> '
         f'partitions without owner or being given up, at most {highest} <span class="key epoch"></span> an '

@@ -5,5 +5,6 @@ source                  `Walk`: a shard's entries in order, and what an answer r
 quorum, sidebyside      what several nodes together prove to be decided; where they differ
 difference              versions of one entry compared, in words
 catalog                 topic changes by index, names of deleted topics
+extent                  how far a log reaches, and what a window has outside of it
 groups, notes           ids of the groups in a log; what refused heartbeats of removed members prove
 """

@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from raftlog.env.files import Files, join
+from raftlog.env.object_stores import is_store
 from raftlog.offline.reader import Damaged, read_identity, shards
 from raftlog.storage.directory import NODE_FILE
 
-from .node import NodeLog, open_one
+from .node import NodeLog, open_one, place_of
 from .source import NothingToRead
 
 _MEMBER_NAME = re.compile(r"node-(\d+)")
@@ -41,24 +43,33 @@ class MemberDirectory:
 
 def node_directories(path: str) -> list[str]:
     """The node directories that ``path`` stands for: itself, or the `node-N` folders in it, by number."""
-    if not os.path.isdir(path) or os.path.exists(os.path.join(path, NODE_FILE)) or shards(path):
+    path, files = place_of(path)
+    return _node_directories(path, files)
+
+
+def _node_directories(path: str, files: Files) -> list[str]:
+    if not files.is_dir(path) or files.exists(join(path, NODE_FILE)) or shards(path, files):
         return [path]
     found = sorted(
-        (int(match[1]), os.path.join(path, name))
-        for name in os.listdir(path)
-        if (match := _MEMBER_NAME.fullmatch(name)) and os.path.isdir(os.path.join(path, name))
+        (int(match[1]), join(path, name))
+        for name in files.listdir(path)
+        if (match := _MEMBER_NAME.fullmatch(name)) and files.is_dir(join(path, name))
     )
     return [child for _, child in found] or [path]
 
 
-def open_members(paths: Sequence[str]) -> list[tuple[MemberDirectory, NodeLog]]:
-    """Open the directories of nodes; raises `NothingToRead` if one holds no node or is given twice."""
-    wanted = [child for path in paths for child in node_directories(path)]
-    twice = [path for path, count in Counter(map(os.path.realpath, wanted)).items() if count > 1]
+def open_members(paths: Sequence[str], files: Files | None = None) -> list[tuple[MemberDirectory, NodeLog]]:
+    """Open the directories of nodes, from ``files`` if they are given.
+
+    Raises `NothingToRead` if one holds no node or is given twice.
+    """
+    places = [place_of(path) if files is None else (path, files) for path in paths]
+    given = [(child, view) for path, view in places for child in _node_directories(path, view)]
+    twice = [path for path, count in Counter(_real(child) for child, _ in given).items() if count > 1]
     if twice:
         raise NothingToRead(f"{twice[0]} is given twice: give each node's directory once")
-    opened = [(path, open_one(path)) for path in wanted]
-    said = [_identity(path) for path in wanted]
+    opened = [(path, open_one(path, view)) for path, view in given]
+    said = [_identity(path, view) for path, view in given]
     ids = Counter(one[0] for one in said)
     return [
         (_member(path, *one, is_alone=one[0] is not None and ids[one[0]] == 1), log)
@@ -69,11 +80,15 @@ def open_members(paths: Sequence[str]) -> list[tuple[MemberDirectory, NodeLog]]:
 _Said = tuple[int | None, str | None, int | None, tuple[int, ...]]
 
 
-def _identity(path: str) -> _Said:
-    if not os.path.exists(os.path.join(path, NODE_FILE)):
+def _real(path: str) -> str:
+    return path.rstrip("/") if is_store(path) else os.path.realpath(path)
+
+
+def _identity(path: str, files: Files) -> _Said:
+    if not files.exists(join(path, NODE_FILE)):
         return None, None, None, ()
     try:
-        identity = read_identity(path)
+        identity = read_identity(path, files)
     except Damaged:
         return None, None, None, ()  # `open_one` reports it as a problem of the directory
     return identity.node_id, identity.cluster_id, identity.num_shards, identity.voters

@@ -6,18 +6,19 @@ Readers of history call `opening.open_node`, which also takes the folder of a wh
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from history.words import shard_name
-from raftlog.env.files import join
+from raftlog.env.files import Files, join
+from raftlog.env.object_stores import UnknownStore, files_at, local_path
 from raftlog.offline.reader import Damaged, Problem, ShardReader, read_identity
 from raftlog.offline.reader import shards as shards_in
 from raftlog.storage.archive import all_segments, read_segment
 from raftlog.storage.directory import NODE_FILE, NodeIdentity
 from raftlog.storage.frames import Frame, frame_at
 from raftlog.storage.segments import next_frame
+from raftlog.storage.shipped_mark import PLACE_FILE
 from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile
 from records import RecordsError, iter_records
 from records.ids import METADATA_SHARD, shard_of
@@ -28,6 +29,11 @@ from .source import LogGap, NothingToRead, Reader, Walk
 EXPECTED = (
     "expected the data directory of one node (a file named node, and a folder per shard: metadata, shard-0,"
     " shard-1, ...) or the folder that holds those of a cluster (node-1, node-2, ...)"
+)
+
+SHIPPED = (
+    "a node shipped this here: its sealed segments, and the metadata shard and notes up to some minutes ago; "
+    "newer entries, its boots, terms and newest snapshot are on the node only"
 )
 
 
@@ -44,6 +50,8 @@ class NodeLog:
     num_shards: int | None = None
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
+    is_shipped: bool = False
+    """Whether a node shipped the log to this place."""
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -78,7 +86,21 @@ class NodeLog:
     def last_ms(self, shard: int | None = None) -> int:
         """Time of the newest decided entry of a shard, or of all shards; -1: there is none."""
         wanted = self.shards if shard is None else (shard,)
-        return max((_last_ms(number, self.reader(number)) for number in wanted), default=-1)
+        return max((self.end_of(number)[0] for number in wanted), default=-1)
+
+    def end_of(self, shard: int) -> tuple[int, LogGap | None]:
+        """Time of the newest decided entry that can be read (-1: none), and damage that cuts it there."""
+        walk = Walk(shard, self.reader(shard), from_snapshot=True)
+        for _ in walk:
+            pass
+        cut = next((gap for gap in walk.basis.gaps if gap.bridged_by is None), None)
+        return walk.basis.last_timestamp_ms, cut
+
+    def first_ms(self, shard: int | None = None) -> int:
+        """Time of the oldest entry or snapshot kept of a shard, or of all shards; -1: there is none."""
+        wanted = self.shards if shard is None else (shard,)
+        known = [at for number in wanted if (at := _first_ms(number, self.reader(number))) >= 0]
+        return min(known, default=-1)
 
     def catalog(self) -> CatalogHistory:
         """The topics according to the metadata shard; empty if the directory does not hold it.
@@ -99,11 +121,13 @@ class NodeLog:
         return catalog
 
 
-def _last_ms(shard: int, reader: Reader) -> int:
-    walk = Walk(shard, reader, from_snapshot=True)
-    for _ in walk:
-        pass
-    return walk.basis.last_timestamp_ms
+def _first_ms(shard: int, reader: Reader) -> int:
+    for item in Walk(shard, reader):
+        if isinstance(item, Frame):
+            return item.timestamp_ms
+        if not isinstance(item, LogGap):
+            return item.header.last_timestamp_ms
+    return -1
 
 
 class ShardFiles(ShardReader):
@@ -145,38 +169,53 @@ class ShardFiles(ShardReader):
         return next((first for first in firsts if first > missing), None)
 
 
-def open_one(path: str) -> NodeLog:
+def place_of(path: str) -> tuple[str, Files]:
+    """A path or URL as all readers take it, and its files; raises `NothingToRead` if it cannot be one."""
+    try:
+        return local_path(path), files_at(path)
+    except UnknownStore as unknown:
+        raise NothingToRead(str(unknown)) from None
+
+
+def open_one(path: str, files: Files | None = None) -> NodeLog:
     """Open a node's directory, which may be a copy or lack some of its shards; never writes to it.
 
     Raises `NothingToRead`, saying what is expected, if it holds no shard.
     """
-    if not os.path.isdir(path):
-        raise NothingToRead(f"{path} is not a directory: {EXPECTED}")
-    numbers = shards_in(path)
+    if files is None:
+        path, files = place_of(path)
+    if not files.is_dir(path):
+        what = "does not exist, or its bucket does not" if "://" in path else "is not a directory"
+        raise NothingToRead(f"{path} {what}: {EXPECTED}")
+    numbers = shards_in(path, files)
     if not numbers:
         raise NothingToRead(f"{path} holds no shard: {EXPECTED}")
     identity: NodeIdentity | None = None
     problems: list[Problem] = []
     notes: list[str] = []
     try:
-        if os.path.exists(os.path.join(path, NODE_FILE)):
-            identity = read_identity(path)
+        if files.exists(join(path, NODE_FILE)):
+            identity = read_identity(path, files)
         else:
             notes.append(f"there is no file {NODE_FILE} here: treated as a copy of some shards of a node")
     except Damaged as damage:
         problems.append(
             Problem(file=damage.file, offset=damage.offset, index=None, what=damage.what, hint=damage.hint)
         )
+    is_shipped = files.exists(join(path, PLACE_FILE))
+    if is_shipped:
+        notes.append(SHIPPED)
     if identity is not None and (missing := [s for s in identity.shards if s not in numbers]):
         named = ", ".join(shard_name(shard) for shard in missing)
         notes.append(f"{named} not here: treated as a partial copy; a node does not start on it")
-    readers = {number: ShardFiles(path, number) for number in numbers}
+    readers = {number: ShardFiles(path, number, files) for number in numbers}
     log = NodeLog(
         path=path,
         readers=readers,
         num_shards=None if identity is None else identity.num_shards,
         problems=tuple(problems),
         notes=tuple(notes),
+        is_shipped=is_shipped,
     )
     for reader in readers.values():
         reader.remarks = log.remarks

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from history.render import sentence_list
+from raftlog.env.files import Files
+from raftlog.env.object_stores import files_at
 
 from .members import MemberDirectory, node_directories, num_voters, open_members, strangers
-from .node import NodeLog, ShardFiles, open_one
+from .node import NodeLog, ShardFiles, open_one, place_of
 from .quorum import Decided, Tail, decided
 from .sidebyside import LogSide, tails_of
 from .source import NothingToRead, Reader
@@ -28,8 +30,9 @@ class ClusterShard(ShardFiles):
         decided_index: int,
         paths: Sequence[str],
         remarks: tuple[str, ...],
+        files: Files,
     ) -> None:
-        super().__init__(member.path, shard)
+        super().__init__(member.path, shard, files)
         self.node = member.name
         self.remarks = remarks
         self._decided_index = decided_index
@@ -40,7 +43,11 @@ class ClusterShard(ShardFiles):
 
     def evidence(self, group_id: str | None = None) -> list[dict[str, Any]]:
         """The notes of all nodes, since requests are refused by whichever node leads at the time."""
-        notes = [note for path in self._paths for note in ShardFiles(path, self.shard).evidence(group_id)]
+        notes = [
+            note
+            for path in self._paths
+            for note in ShardFiles(path, self.shard, self.files).evidence(group_id)
+        ]
         return sorted(notes, key=lambda note: note.get("at_ms", note.get("minute_ms", 0)))
 
 
@@ -52,8 +59,9 @@ def open_node(path: str | NodeLog) -> NodeLog:
     """
     if isinstance(path, NodeLog):
         return path
+    path, files = place_of(path)
     paths = node_directories(path)
-    return open_one(path) if paths == [path] else _open_cluster(path, paths)
+    return open_one(path, files) if paths == [path] else _open_cluster(path, paths)
 
 
 def _open_cluster(path: str, paths: Sequence[str]) -> NodeLog:
@@ -116,14 +124,17 @@ class _Furthest(Mapping[int, Reader]):
         return self._known[shard]
 
     def _furthest(self, shard: int, holders: Sequence[tuple[int, MemberDirectory]]) -> ClusterShard:
+        readers = [ShardFiles(member.path, shard, files_at(member.path)) for _, member in holders]
         sides = [
-            LogSide(member.name, member.counted_as(place), ShardFiles(member.path, shard))
-            for place, member in holders
+            LogSide(member.name, member.counted_as(place), reader)
+            for (place, member), reader in zip(holders, readers, strict=True)
         ]
         tails = tails_of(sides, self._voters)
         proven = decided(tails, self._voters)
         best = max(range(len(sides)), key=lambda at: _rank(sides[at], tails[at], proven, at))
-        return ClusterShard(holders[best][1], shard, proven.index, self._paths, self._remarks)
+        return ClusterShard(
+            holders[best][1], shard, proven.index, self._paths, self._remarks, readers[best].files
+        )
 
 
 def _rank(side: LogSide, tail: Tail, proven: Decided, at: int) -> tuple[int, int, int, int]:

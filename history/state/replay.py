@@ -42,6 +42,8 @@ class ReplayedMember:
     """
 
     member_id: str
+    name: str
+    """``m2``; the member id if the log, of an older release, gives it no number."""
     client_id: str
     client_host: str
     instance_id: str | None
@@ -343,28 +345,43 @@ def _group(projection: Projection, group_id: str, names: CatalogHistory, at_ms: 
         epoch=group.epoch if group.classic is None else group.classic.generation,
         assignment_epoch=group.assignment_epoch if group.classic is None else group.classic.generation,
         topics={topic.topic_name: topic.num_partitions for topic in group.topics},
-        members=tuple(sorted(_members(group, names), key=lambda member: member.member_id)),
+        members=tuple(
+            sorted(
+                _members(group, projection.numbers.of_group(group_id).present, names),
+                key=lambda member: member.member_id,
+            )
+        ),
         offsets=committed,
         pending_offsets=tuple(sorted(pending, key=lambda one: (one.topic, one.partition, one.producer_id))),
     )
 
 
-def _members(group: Group, names: CatalogHistory) -> Iterator[ReplayedMember]:
+def _members(group: Group, numbers: Mapping[str, int], names: CatalogHistory) -> Iterator[ReplayedMember]:
     """The members of a consumer group, or of the newest generation of a classic one."""
     for member in group.joined():
-        yield _member(group, member, names)
+        yield _member(group, member, _name(member.member_id, numbers), names)
     if group.classic is not None:
         is_consumer = group.classic.protocol_type == CONSUMERS
         for one in group.classic.members:
-            yield _classic_member(one, group.classic.generation, is_consumer=is_consumer)
+            yield _classic_member(
+                one, _name(one.member_id, numbers), group.classic.generation, is_consumer=is_consumer
+            )
 
 
-def _classic_member(member: ClassicMember, generation: int, *, is_consumer: bool) -> ReplayedMember:
+def _name(member_id: str, numbers: Mapping[str, int]) -> str:
+    number = numbers.get(member_id)
+    return member_id if number is None else f"m{number}"
+
+
+def _classic_member(
+    member: ClassicMember, name: str, generation: int, *, is_consumer: bool
+) -> ReplayedMember:
     """Only consumers' bytes name topics and partitions; those of other kinds of members are their own."""
     topics = subscribed(member) if is_consumer else ()
     owned = assigned(member) if is_consumer else {}
     return ReplayedMember(
         member_id=member.member_id,
+        name=name,
         client_id=member.client_id,
         client_host=member.client_host,
         instance_id=member.group_instance_id,
@@ -380,12 +397,13 @@ def _classic_member(member: ClassicMember, generation: int, *, is_consumer: bool
     )
 
 
-def _member(group: Group, member: Member, names: CatalogHistory) -> ReplayedMember:
+def _member(group: Group, member: Member, name: str, names: CatalogHistory) -> ReplayedMember:
     said, target = member.metadata, group.target.get(member.member_id)
     assert said is not None  # members returned by `joined` have metadata
     current = member.current
     return ReplayedMember(
         member_id=member.member_id,
+        name=name,
         client_id=said.client_id,
         client_host=said.client_host,
         instance_id=said.instance_id,
@@ -440,14 +458,11 @@ def _group_text(group: ReplayedGroup) -> Iterator[str]:
     for name, count in group.topics.items():
         yield f"  topic {name}: {count} partitions"
     for member in group.members:
-        client = client_words(member)
-        if member.instance_id is not None:
-            client += f", instance {member.instance_id}"
         is_away = member.epoch == AWAY_EPOCH
         state = f"away, was {member.state}" if is_away else f"{member.state}, epoch {member.epoch}"
         if group.kind in ONE_RECORD:
             state = f"{ONE_RECORD[group.kind]} {member.epoch}"
-        yield f"  member {member.member_id}{client and f' ({client})'}: {state}"
+        yield f"  member {member_words(member)}: {state}"
         for label, parts in (
             ("owns", member.assigned),
             ("gives up", member.pending_revocation),
@@ -466,10 +481,16 @@ def _group_text(group: ReplayedGroup) -> Iterator[str]:
         )
 
 
-def client_words(member: ReplayedMember) -> str:
-    """``client app-1, 127.0.0.1``; consumers of push groups tell neither."""
-    host = member.client_host.removeprefix("/")
-    return f"client {member.client_id}, {host}" if member.client_id or host else ""
+def member_words(member: ReplayedMember) -> str:
+    """``m2 (client app-1, 127.0.0.1, instance i-1, id JTw04yxA)``, as far as it is known."""
+    said = [
+        f"client {member.client_id}" if member.client_id else "",
+        member.client_host.removeprefix("/"),
+        f"instance {member.instance_id}" if member.instance_id is not None else "",
+        f"id {member.member_id}" if member.name != member.member_id else "",
+    ]
+    words = ", ".join(filter(None, said))
+    return f"{member.name} ({words})" if words else member.name
 
 
 def _partitions_text(parts: Mapping[str, tuple[int, ...]]) -> str:

@@ -131,6 +131,7 @@ def explanation_of(
         notes=(
             *_limits(catalog, group_id),
             *(() if notes else (UNKNOWN,)),
+            *window.notes,
             *whole.basis.later_than_read(filters.at_ms, style),
         ),
     )

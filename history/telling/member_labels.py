@@ -1,7 +1,7 @@
 """Names of the members and partitions of one group in an answer.
 
-Members get compact names in the order in which they joined, so that the same log gives the same names in
-every answer; the printing code adds the legend. Users may refer to a member by any name they know.
+Members are called by their numbers (`history.facts.naming`); the printing code adds the legend. Users may
+refer to a member by any name they know.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from history.facts.naming import member_names
 from history.facts.rows import GroupRows, MemberSession, TermRow
 from history.protocols import CLASSIC, CONSUMER
 from history.reading.catalog import CatalogHistory, TopicChange
 from history.reading.source import NothingToRead
-from history.render import LOCAL, MemberNames, TimeStyle, sentence_list
+from history.render import LOCAL, TimeStyle, sentence_list
 from history.words import Formatter
 from records import Cause, TermStartValue, TermWhy
 
@@ -33,11 +34,10 @@ class MemberLabels:
     ) -> None:
         """Create the names; ``strangers`` are ids known only from refused requests in the evidence."""
         self.style = style
-        self._names = MemberNames()
+        self._names = member_names(facts)
         self._catalog = catalog
         self._sessions: dict[str, MemberSession] = {}
         for session in facts.sessions:
-            self._names.name(session.member_id)
             self._sessions[session.member_id] = session
         self._is_mixed = {CLASSIC, CONSUMER} <= {session.protocol for session in facts.sessions}
         self._strangers = list(dict.fromkeys(one for one in strangers if one not in self._sessions))

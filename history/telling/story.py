@@ -113,7 +113,7 @@ class EpochStep:
     trigger: str
     why: tuple[str, ...]
     noun: str = "epoch"
-    """What the protocol of the group calls it: `epoch`, `generation` or `round`."""
+    """The word of the group's protocol for it: `epoch`, `generation` or `round`."""
     protocol: str = CONSUMER
     """The protocol of the group when it began."""
     inferred: bool

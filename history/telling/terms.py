@@ -11,10 +11,11 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from history.columns import table
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import Basis, LogGap, Walk
-from history.render import LOCAL, TimeStyle, duration, table
+from history.render import LOCAL, TimeStyle, duration
 from history.words import is_takeover, shard_name, term_why, term_words
 from raftlog.storage.frames import Frame
 from records import Entry, RecordsError, RecordType, TermStartValue, decode_entry, decode_value
@@ -142,4 +143,4 @@ def terms_text(found: Sequence[KeptTerm], *, width: int = 120, style: TimeStyle 
         )
         for one in found
     ]
-    yield from table(HEADERS, rows, width=width)
+    yield from table(HEADERS, rows, width, is_ruled=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from history.render import LOCAL, TimeStyle, duration, sentence_list, table
+from history.columns import table
+from history.render import LOCAL, TimeStyle, duration, sentence_list
 
 from .explain import Explanation
 from .story import EpochStep, Step, TermStep
@@ -33,7 +34,7 @@ class TimelineRow:
     owners: dict[str, str]
     """Member -> its partitions in words, at the end of the epoch."""
     noun: str = "epoch"
-    """What the group's protocol calls the step: `epoch`, `generation` or `round`."""
+    """The word of the group's protocol for the step: `epoch`, `generation` or `round`."""
 
 
 def timeline(explanation: Explanation) -> tuple[TimelineRow, ...]:
@@ -88,7 +89,8 @@ def timeline_text(
         for row in rows
     ]
     nouns = {row.noun for row in rows if row.epoch is not None}
-    yield from table((nouns.pop() if len(nouns) == 1 else HEADERS[0], *HEADERS[1:]), cells, width=width)
+    noun = nouns.pop() if len(nouns) == 1 else HEADERS[0]
+    yield from table((noun, *HEADERS[1:]), cells, width, is_ruled=True)
 
 
 def row_text(row: TimelineRow, style: TimeStyle = LOCAL) -> Iterator[str]:

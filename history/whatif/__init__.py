@@ -14,5 +14,6 @@ courses be measured with the same measures.
     replay          replays it with `coordinator.shard.GroupShard` on virtual time
     measures        the measures of both courses, from facts
     answer          `whatif`, the pure function over one group; and over a log
+    verdict         whether the other course is better or worse, and by how much, in a sentence
     telling         the answer in words
 """

@@ -118,6 +118,8 @@ def assignor_named(text: str) -> PartitionAssignor:
             f"{text} cannot be created without arguments: {type(error).__name__}: {error}"
         ) from error
     if not callable(getattr(made, "assign", None)):
-        raise WhatIfError(f"{text} is not an assignor: it has no method assign (see docs/assignors.md)")
+        raise WhatIfError(
+            f"{text} is not an assignor: it has no method assign (see `quorate docs assignors`)"
+        )
     name = getattr(made, "name", None)
     return CheckedAssignor(made, name if isinstance(name, str) and name else text)

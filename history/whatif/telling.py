@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from history.columns import table
 from history.render import duration, plural, sentence_list
 
 from .answer import WhatIfAnswer, WhatIfResult
 from .measures import Measures
+from .verdict import verdict
 
 HEADERS = ("", "really", "what if", "difference")
 NAMES = {
@@ -39,26 +41,29 @@ GROUP_HEADERS = (
 UNFAITHFUL = "the replay with the recorded settings differs from what happened"
 
 
-def whatif_text(answer: WhatIfAnswer, group_id: str | None = None) -> Iterator[str]:
-    """Lines of text: one group in full, or a table of all."""
+def whatif_text(
+    answer: WhatIfAnswer, group_id: str | None = None, *, width: int | None = None
+) -> Iterator[str]:
+    """Lines of text: one group in full, or a table of all; tables fit the width."""
     if group_id is not None:
         (result,) = answer.results
         yield f"Group {result.group_id}: what if {sentence_list(result.asked)}"
         yield from (f"from {basis.words()}" for basis in answer.basis)
-        yield from _one(result)
+        yield from _one(result, width)
         return
     asked = answer.results[0].asked if answer.results else ()
     yield f"What if {sentence_list(asked)}" if asked else "There are no groups"
     yield from (f"from {basis.words()}" for basis in answer.basis)
-    yield from _all(answer.results)
+    yield from _all(answer.results, width)
 
 
-def _one(result: WhatIfResult) -> Iterator[str]:
+def _one(result: WhatIfResult, width: int | None) -> Iterator[str]:
     if result.left_out:
         yield f"left out: {result.left_out}"
         return
+    yield verdict(result).words
     yield ""
-    yield from _columns([HEADERS, *figures(result)])
+    yield from _table(HEADERS, figures(result), width)
     yield ""
     yield from rests_on(result)
 
@@ -152,11 +157,11 @@ def _faith(result: WhatIfResult) -> str:
     )
 
 
-def _all(results: Sequence[WhatIfResult]) -> Iterator[str]:
+def _all(results: Sequence[WhatIfResult], width: int | None) -> Iterator[str]:
     rows = [_row(result) for result in results if not result.left_out]
     if rows:
         yield ""
-        yield from _columns([GROUP_HEADERS, *rows])
+        yield from _table(GROUP_HEADERS, rows, width)
     left_out: dict[str, list[str]] = {}
     for result in results:
         if result.left_out:
@@ -203,13 +208,7 @@ def _pair(name: str, really: int, what_if: int) -> str:
     return before if before == after else f"{before} -> {after}"
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Rows as aligned columns; all but the first column and a note are aligned right."""
-    sizes = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    is_note = [name == "note" for name in rows[0]]
-    for row in rows:
-        cells = [
-            cell.ljust(size) if at == 0 or is_note[at] else cell.rjust(size)
-            for at, (cell, size) in enumerate(zip(row, sizes, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """Rows as columns; all but the first one and a note are aligned right."""
+    numbers = [place for place, name in enumerate(headings) if place and name != "note"]
+    return table(headings, rows, width, numbers=numbers)

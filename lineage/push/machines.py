@@ -1,6 +1,6 @@
 """The states of a consumer of the push protocol, as tables: seen by its coordinator, and by itself.
 
-docs/state-machines.md is rendered from these tables by `tests/state_machines.py`.
+docs/proofs/state-machines.md is rendered from these tables by `tests/state_machines.py`.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class _Place:
 
 
 class Fetching:
-    """What `consumer` fetches. `taken` counts transitions; `brokers` are host and port by node id."""
+    """The fetching of `consumer`. `taken` counts transitions; `brokers` are host and port by node id."""
 
     def __init__(self, consumer: RewriteConsumerCore, group_id: str, rules: FetchRules, take: Take) -> None:
         self._consumer, self._group_id, self._rules, self._take = consumer, group_id, rules, take

@@ -50,7 +50,7 @@ _BEGINNING = (RewriteEvent.JOINED, RewriteEvent.CHANGED, RewriteEvent.GROWN, Rew
 _MEANWHILE = (
     RewriteEvent.JOINED, RewriteEvent.CHANGED, RewriteEvent.REJOINED, RewriteEvent.GROWN, RewriteEvent.TOLD
 )  # fmt: skip
-"""What may happen while a user's strategy is asked. Nobody is found dead: all that are alive have joined."""
+"""Events that may come while a user's strategy is asked. All consumers are alive: all of them have joined."""
 
 _LIFE: Table = {(_DOWN, RewriteEvent.ELECTED): _CATCH_UP, (_CATCH_UP, RewriteEvent.LOADED): _READY}
 
@@ -211,4 +211,4 @@ FETCHING: dict[tuple[Subroutine, FetchResult], Subroutine] = {
     (Subroutine.FETCH, FetchResult.OUT_OF_RANGE): Subroutine.FIND_OFFSET,
     (Subroutine.FETCH, FetchResult.FAILED): Subroutine.FIND_LEADER,
 }
-"""What runs for a partition, and how its request ended → what runs next."""
+"""The step that runs for a partition, and the end of its request → the next step."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from quorate.commands.options import Json, option
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json
+from quorate.output import print_json, unwritten_file
 
 if TYPE_CHECKING:
     from quorate.demo.scene import Result
@@ -28,9 +28,11 @@ def demo(
     Example: quorate demo --keep /tmp/quorate-demo
     """
     if importlib.util.find_spec("confluent_kafka") is None:
+        from records.installation import how_to_install
+
         raise CommandError(
             "the demo runs real Kafka consumers and needs the package confluent-kafka",
-            hint="in Quorate's checkout: pip install -e '.[demo]'",
+            hint=how_to_install("demo"),
             code=ExitCode.INSTALLATION,
         )
     directory = _demo_directory(keep)
@@ -69,7 +71,7 @@ def _demo_directory(keep: Path | None) -> Path:
                 f"{keep} is not empty", hint="give a new directory with --keep", code=ExitCode.USAGE
             )
     except OSError as error:
-        raise CommandError(f"cannot use {keep}: {error.strerror}", code=ExitCode.USAGE) from error
+        raise unwritten_file(keep, error) from error
     return keep
 
 

@@ -10,21 +10,22 @@ from typing import Annotated, Any
 
 from history.moments import parse_span
 from history.render import duration, plural
+from quorate.addresses import place_of_cluster
 from quorate.commands.options import (
     DEFAULT_TIMEOUT_S,
-    DEFAULT_URL,
+    Bootstrap,
+    CommandGroup,
     Json,
     Timeout,
     Url,
     argument,
-    new_app,
     option,
 )
 from quorate.errors import CommandError, ExitCode
 from quorate.faultclient import add_fault, delete_fault, fault_nodes, faults_of, node_names
 from quorate.output import print_json, print_table, say
 
-app = new_app("Make nodes delay, drop and refuse requests on purpose, to test clients.")
+app = CommandGroup("Make nodes delay, drop and refuse requests on purpose, to test clients.")
 
 TIMED = {"delay": "delay_ms", "throttle": "throttle_ms"}
 """Actions whose VALUE is a time, and the field that it sets."""
@@ -61,7 +62,8 @@ def add(
     seed: Annotated[int | None, option("--seed", "N", "Choose by this seed, see --rate. Default: 0.")] = None,
     lasting: Annotated[str | None, option("--for", "TIME", "End it after this time, such as 10s.")] = None,
     node: Nodes = None,
-    url: Url = DEFAULT_URL,
+    bootstrap: Bootstrap = None,
+    url: Url = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
@@ -81,6 +83,7 @@ def add(
     body = {"action": action, **_of_value(action, value, delay), **whom, **often}
     if lasting is not None:
         body["for_ms"] = _span("--for", lasting)
+    url = place_of_cluster(bootstrap, url).http(timeout_s)
     done = add_fault(url, body, node, timeout_s)
     if json:
         print_json(done._asdict())
@@ -91,12 +94,17 @@ def add(
 
 @app.command("list")
 def list_faults(
-    node: Nodes = None, url: Url = DEFAULT_URL, timeout_s: Timeout = DEFAULT_TIMEOUT_S, json: Json = False
+    node: Nodes = None,
+    bootstrap: Bootstrap = None,
+    url: Url = None,
+    timeout_s: Timeout = DEFAULT_TIMEOUT_S,
+    json: Json = False,
 ) -> None:
     """List the faults of every node, with how many requests matched and how often each was applied.
 
     Example: quorate faults list
     """
+    url = place_of_cluster(bootstrap, url).http(timeout_s)
     nodes, missing = fault_nodes(url, node, timeout_s)
     known, silent = faults_of(nodes, timeout_s)
     without = sorted(missing + silent)
@@ -118,9 +126,10 @@ def list_faults(
 
 @app.command("clear")
 def clear(
-    ids: Annotated[list[int] | None, argument("[FAULT]", "Ids of faults. Default: all.")] = None,
+    ids: Annotated[list[int] | None, argument("[FAULT]...", "Ids of faults. Default: all.")] = None,
     node: Nodes = None,
-    url: Url = DEFAULT_URL,
+    bootstrap: Bootstrap = None,
+    url: Url = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
@@ -128,6 +137,7 @@ def clear(
 
     Example: quorate faults clear 3
     """
+    url = place_of_cluster(bootstrap, url).http(timeout_s)
     nodes, missing = fault_nodes(url, node, timeout_s)
     known, silent = faults_of(nodes, timeout_s)
     present = {one: {fault["id"] for fault in state["faults"]} for one, state in known.items()}

@@ -16,14 +16,18 @@ if TYPE_CHECKING:
 
 def generations(
     members: Annotated[
-        int, flag("--members", "Members to begin with; there are three partitions for each.", min=2, max=500)
+        int,
+        option(
+            "--members", "N", "Members to begin with; there are three partitions for each.", min=2, max=500
+        ),
     ] = 50,
     churn: Annotated[
         int,
         option("--churn", "SEED", "The seed of the schedule: who joins, leaves and is slow, and when."),
     ] = 1,
     minutes: Annotated[
-        float, flag("--minutes", "Length of the schedule, in minutes of virtual time.", min=1.0, max=60.0)
+        float,
+        option("--minutes", "N", "Length of the schedule, in minutes of virtual time.", min=1.0, max=60.0),
     ] = 5.0,
     variants: Annotated[
         bool,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from quorate.commands.options import Json, flag, option
+from quorate.commands.options import CommandGroup, Json, flag, option
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
@@ -28,18 +28,15 @@ class _RunUnlessNamed(typer.core.TyperGroup):
     """A command group with a default command, which also receives options given without a command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args or not (args[0] in self.commands or args[0] in ("--help", "-h")):
+        is_named = bool(args) and (args[0] in self.commands or args[0] in ("--help", "-h"))
+        if not is_named and not ctx.resilient_parsing:  # a shell that completes asks for the commands
             args = [DEFAULT_COMMAND, *args]
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
+app = CommandGroup(
+    "Run one node in this process, or format its directory.\n\nWithout a command it runs.",
     cls=_RunUnlessNamed,
-    help="Run one node in this process, or format its directory.\n\nWithout a command it runs.",
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 
 
@@ -50,8 +47,9 @@ app = typer.Typer(
 )
 def run_node(
     context: typer.Context,
-    config: Annotated[
-        Path | None, option("--config", "FILE", "A TOML file, see docs/configuration.md.")
+    config: Annotated[Path | None, option("--config", "FILE", "A TOML file of settings.")] = None,
+    data: Annotated[
+        Path | None, option("--data", "DIR", "The node's directory: the setting data.dir.")
     ] = None,
     make_directory: Annotated[
         bool,
@@ -62,12 +60,13 @@ def run_node(
     """Run one node in this process, as a service manager does.
 
     Its directory is made by `quorate node format`, or, for a cluster of one, by --format.
-    Every setting of docs/configuration.md is also a flag (--kafka-port 9092) and a variable
+    Every setting (`quorate settings` lists them) is also a flag (--kafka-port 9092) and a variable
     (QUORATE_KAFKA_PORT=9092).
 
     Example: quorate node run --config /etc/quorate.toml --kafka-port 9092
     """
     words = [*(["--config", str(config)] if config is not None else []), *context.args]
+    words += ["--data-dir", str(data)] if data is not None else []
     if make_directory:
         _format_alone(words)
     command = [sys.executable, "-P", "-m", "cluster", *(["--announce"] if json else []), *words]
@@ -77,7 +76,7 @@ def run_node(
 @app.command("format", short_help="Format a node's directory with its identity and its cluster.")
 def format_directory(
     data: Annotated[Path, option("--data", "DIR", "The directory: a new or an empty one.")],
-    node_id: Annotated[int, flag("--node-id", "This node's id.", min=0)],
+    node_id: Annotated[int, option("--node-id", "N", "This node's id.", min=0)],
     cluster_id: Annotated[
         str,
         option(
@@ -88,7 +87,7 @@ def format_directory(
     ] = "",
     nodes: Annotated[str, option("--nodes", "1,2,3", "Ids of all nodes. Default: only this node.")] = "",
     shards: Annotated[
-        int, flag("--shards", "Number of group shards, the same for all nodes.", min=1, max=1024)
+        int, option("--shards", "N", "Number of group shards, the same for all nodes.", min=1, max=1024)
     ] = DEFAULT_SHARDS,
     replace: Annotated[
         bool, flag("--replace", "The node was in the cluster before and lost its disk.")
@@ -136,9 +135,7 @@ def format_directory(
 
 
 def _next_steps(data: Path, identity: NodeIdentity) -> list[str]:
-    start = (
-        f"quorate node --data-dir {data} --node-id {identity.node_id} --cluster-shards {identity.num_shards}"
-    )
+    start = f"quorate node --data {data} --node-id {identity.node_id} --cluster-shards {identity.num_shards}"
     if not identity.voters:
         return [f"start it: {start}"]
     rest = [str(node_id) for node_id in identity.voters if node_id != identity.node_id]
@@ -205,5 +202,11 @@ def _make(directory: str, identity: NodeIdentity) -> None:
 
     try:
         format_node(OsFiles(), directory, identity)
-    except (RaftlogError, OSError) as error:
+    except RaftlogError as error:
         raise CommandError(str(error), code=ExitCode.UNREADABLE) from error
+    except OSError as error:
+        raise CommandError(
+            f"cannot write {error.filename or f'the files of {directory}'}: {error.strerror or error}",
+            hint="free space or make it writable, then repeat the command: it completes what it began",
+            code=ExitCode.UNWRITTEN,
+        ) from error

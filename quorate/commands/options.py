@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+import shlex
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+import typer.core
 
-from quorate.errors import CommandError, ExitCode
+from quorate.addresses import BOOTSTRAP_VARIABLE, URL_VARIABLE, ClusterPlace
+from quorate.errors import CommandError, ExitCode, WrongArguments
 
 if TYPE_CHECKING:
     from cluster.launching.launcher import LaunchError
     from quorate.endoffsets import KafkaOffsets
 
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"
-DEFAULT_URL = "http://127.0.0.1:8092,http://127.0.0.1:8093,http://127.0.0.1:8094"
-"""The HTTP addresses of `quorate up --nodes 3` by default; all of them, since any node may be down."""
+DEFAULT_DATA = Path("quorate-data")
+"""The directory of `quorate up`, and the log that `quorate log` reads."""
 
 DEFAULT_TIMEOUT_S = 10.0
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 _LOG_LINE_HEAD = re.compile(r"[-0-9]+ [:,0-9]+ node \d+ [A-Z]+ [\w.]+: ")
 """The head of a line in a node's log (time, node, level and logger), to be stripped."""
@@ -30,14 +37,31 @@ NODES_OWN_PORTS = "(kafka.port, http.port, peer.port)"
 """The words in a node's messages for the ports that a launcher's options choose."""
 
 
+TYPED: ContextVar[Sequence[str]] = ContextVar("TYPED", default=())
+"""The arguments of the command that runs, for pages that say by what they were written."""
+
+_PASSWORD = re.compile(r"(?<=//)[^/@\s]+(?=@)")
+
+
+def typed() -> str:
+    """The command that runs, as it was typed, but without passwords in URLs and values of `--conf`."""
+    words = list(TYPED.get())
+    for at, word in enumerate(words):
+        words[at] = _PASSWORD.sub("…", word)
+        if word.startswith("--conf=") or words[max(at - 1, 0)] == "--conf":
+            _, _, rest = word.removeprefix("--conf=").partition("=")
+            words[at] = word.removesuffix(rest) + "…" if rest else word
+    return f"quorate {shlex.join(words)}"
+
+
 def option(names: str, metavar: str, help: str, **more: Any) -> Any:
     """An option with a value; several names with blanks."""
     return typer.Option(*names.split(), metavar=metavar, help=help, **more)
 
 
-def flag(names: str, help: str, **more: Any) -> Any:
-    """An option without a value, or with one that its type names."""
-    return typer.Option(*names.split(), help=help, **more)
+def flag(names: str, help: str) -> Any:
+    """An option without a value; several names with blanks."""
+    return typer.Option(*names.split(), help=help)
 
 
 def argument(metavar: str, help: str) -> Any:
@@ -45,24 +69,82 @@ def argument(metavar: str, help: str) -> Any:
 
 
 Json = Annotated[bool, flag("--json", "Print JSON instead of text.")]
-Bootstrap = Annotated[str, flag("--bootstrap -b", "Kafka address, HOST:PORT[,HOST:PORT].")]
-Url = Annotated[str, flag("--url", "HTTP address of any node, or several with commas.")]
-Timeout = Annotated[float, flag("--timeout", "Timeout in seconds.", min=0.1)]
+Bootstrap = Annotated[
+    str | None,
+    option(
+        "--bootstrap -b",
+        "HOST:PORT",
+        "Kafka address of any node, or several with commas; this or --url is enough. Default: "
+        f"${BOOTSTRAP_VARIABLE}, or what `quorate up` serves.",
+    ),
+]
+Url = Annotated[
+    str | None,
+    option(
+        "--url",
+        "URL",
+        "HTTP address of any node, or several with commas; this or --bootstrap is enough. Default: "
+        f"${URL_VARIABLE}, or what `quorate up` serves.",
+    ),
+]
+Timeout = Annotated[float, option("--timeout", "SECONDS", "Timeout in seconds.", min=0.1)]
 EndOffsetsFrom = Annotated[
     str, option("--end-offsets-from", "HOST:PORT", "A Kafka cluster that holds the topics' records.")
 ]
-Group = Annotated[str, argument("GROUP", "The group's id.")]
+GroupNamed = Annotated[str | None, option("--group", "GROUP", "The group, instead of the argument.")]
+GroupsNamed = Annotated[
+    list[str] | None, option("--group", "GROUP", "A group, instead of an argument; may be repeated.")
+]
+Group = Annotated[str | None, argument("GROUP", "The group's id.")]
 
 
-def new_app(help_text: str | None) -> typer.Typer:
+class PlainCommand(typer.core.TyperCommand):
+    """A command whose usage line names required arguments as they are, without Typer's braces."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        pieces = super().collect_usage_pieces(ctx)
+        return [piece[1:-1] if piece.startswith("{") else piece for piece in pieces]
+
+
+class CommandGroup(typer.Typer):
     """A group of commands with common conventions: one-line errors, no decoration."""
-    return typer.Typer(
-        help=help_text,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        add_completion=False,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    )
+
+    def __init__(self, help_text: str | None, **more: Any) -> None:
+        super().__init__(
+            help=help_text,
+            rich_markup_mode=None,
+            pretty_exceptions_enable=False,
+            context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+            **{"add_completion": False} | more,
+        )
+
+    def command(self, name: str | None = None, **more: Any) -> Callable[[Command], Command]:
+        return super().command(name, **{"cls": PlainCommand} | more)
+
+
+def one_group(argument: str | None, named: str | None) -> str:
+    """The group of a command, given as its argument or with --group; raises `CommandError` (usage)."""
+    group, rest = first_group(() if argument is None else (argument,), named)
+    if rest:
+        raise CommandError(
+            f"two groups are given, {rest[0]} and --group {group}", hint="give one", code=ExitCode.USAGE
+        )
+    return group
+
+
+def first_group(
+    words: Sequence[str] | None, named: Sequence[str] | str | None, *, then: str = ""
+) -> tuple[str, list[str]]:
+    """The group and the arguments after it: the first argument is the group unless --group names it.
+
+    Raises `CommandError` (usage) if there is none, or nothing of what `then` names.
+    """
+    given = [*((named,) if isinstance(named, str) else named or ()), *(words or ())]
+    if not given:
+        raise WrongArguments("GROUP is missing")
+    if then and not given[1:]:
+        raise WrongArguments(f"{then} is missing", hint=f"give it after group {given[0]}")
+    return given[0], given[1:]
 
 
 def parse_topic(text: str) -> tuple[str, int]:
@@ -116,11 +198,11 @@ def parse_settings(texts: list[str]) -> dict[str, str]:
     return settings
 
 
-def connect(bootstrap: str, timeout_s: float) -> Any:
+def connect(place: ClusterPlace, timeout_s: float) -> Any:
     """A `quorate.client.Client`; imported here so that help and usage errors do not load the protocol."""
     from quorate.client import Client
 
-    return Client(bootstrap, timeout_s=timeout_s)
+    return Client(place.kafka(timeout_s), timeout_s=timeout_s)
 
 
 def kafka_offsets(end_offsets_from: str, timeout_s: float) -> KafkaOffsets | None:

@@ -1,4 +1,4 @@
-"""The text of `quorate cluster status`: nodes, shards, and problems of links.
+"""The text of `quorate cluster status`: nodes, shards, problems, and the verdict.
 
 Three views are combined: each node knows its own shards, the leader of a shard knows its followers, and each
 end of a link knows why it is down. Unknown values are shown as `?`.
@@ -9,13 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from quorate.output import print_table
+from quorate.commands.verdict import (
+    ClusterVerdict,
+    Views,
+    duration,
+    leader_of,
+    requests_in_force,
+    shard_of_view,
+    term_of,
+)
+from quorate.output import print_table, say
 
-Views = Mapping[int, Mapping[str, Any]]
-"""The cluster as seen by each node that answered, by node id."""
 
-
-def print_cluster(url: str, document: Mapping[str, Any], views: Views) -> None:
+def print_cluster(url: str, document: Mapping[str, Any], views: Views, verdict: ClusterVerdict) -> None:
     """Print the overview; `document` is the view of the node at `url`, `views` has all of them."""
     print(f"cluster {document['cluster_id']}, seen by node {document['node_id']} at {url}")
     print(f"format level {document['format_level']}")
@@ -26,8 +32,9 @@ def print_cluster(url: str, document: Mapping[str, Any], views: Views) -> None:
     ids = [node["node_id"] for node in document["nodes"]]
     shards = [_shard_row(number, ids, views) for number in (row["shard"] for row in document["shards"])]
     print_table(("SHARD", "LEADER", "TERM", "COMMITTED", *(f"NODE {node_id}" for node_id in ids)), shards)
-    for line in _troubles(views):
-        print(line)
+    notes = [*verdict.problems, *requests_in_force(views), *_jumped_clocks(views)]
+    for line in ["", *notes, *([""] if notes else []), verdict.sentence]:
+        say(line)
 
 
 def _node_row(node: Mapping[str, Any], views: Views) -> tuple[object, ...]:
@@ -44,24 +51,22 @@ def _node_row(node: Mapping[str, Any], views: Views) -> tuple[object, ...]:
 
 def _link(node: Mapping[str, Any]) -> str:
     if node["is_self"]:
-        return "asked"
+        return "this node"
     link = node["link"] or {}
     state = "up" if node["in_contact"] else "DOWN"
     return state if "for_ms" not in link else f"{state} {duration(link['for_ms'])}"
 
 
 def _shard_row(number: int, ids: Sequence[int], views: Views) -> tuple[object, ...]:
-    """One shard; its leader is the node that claims to lead in the highest term."""
-    own = {node_id: _shard(view, number) for node_id, view in views.items()}
-    leading = [node_id for node_id, shard in own.items() if shard.get("leader_id") == node_id]
-    leader = max(leading, key=lambda node_id: _term(own[node_id]), default=None)
-    told = own[leader] if leader is not None else max(own.values(), key=_term)
+    own = {node_id: shard_of_view(view, number) for node_id, view in views.items()}
+    leader = leader_of(own)
+    told = own[leader] if leader is not None else max(own.values(), key=term_of)
     followers = {row["node_id"]: row for row in told.get("log", {}).get("followers") or ()}
     named = leader if leader is not None else told.get("leader_id")
     return (
         "metadata" if number < 0 else str(number),
         "none" if named is None else str(named),
-        _term(told),
+        term_of(told),
         told.get("committed_index", 0),
         *(_place(node_id, leader, own, followers) for node_id in ids),
     )
@@ -90,61 +95,19 @@ def _place(
     return behind if mode == "replicating" else f"{behind}, {mode}"
 
 
-def _troubles(views: Views) -> list[str]:
-    """Lines about links that are down, wrong clocks, halted shards, and shards that a node cannot serve.
-
-    A link that is down has a line from each end that was reached.
-    """
-    lines = []
-    for node_id, view in sorted(views.items()):
-        lines += _wrong_clocks(node_id, view.get("clock") or {})
-        for node in view["nodes"]:
-            if node["is_self"] or node["in_contact"]:
-                continue
-            trouble = (node["link"] or {}).get("trouble")
-            why = f": {trouble}" if trouble else ""
-            lines.append(f"node {node_id} has no link to node {node['node_id']}{why}")
-        for shard in view["shards"]:
-            if shard.get("halted_reason"):
-                lines.append(f"node {node_id} has halted {shard['name']}: {shard['halted_reason']}")
-            if obstacle := shard.get("log", {}).get("cannot_serve"):
-                lines.append(f"node {node_id} cannot serve {shard['name']}: {obstacle}")
-    return ["", *lines] if lines else []
-
-
-CLOCK_WRONG_MS = 1_000
 CLOCK_JUMP_MS = 3_600_000
 
 
-def _wrong_clocks(node_id: int, clock: Mapping[str, Any]) -> list[str]:
-    own_ms, jump_ms = clock.get("own_ahead_ms", 0), clock.get("not_believed_ms", 0)
+def _jumped_clocks(views: Views) -> list[str]:
+    """Lines about clocks that jumped, after which nothing is wrong."""
     lines = []
-    if abs(own_ms) > CLOCK_WRONG_MS:
-        way = "ahead of" if own_ms > 0 else "behind"
-        lines.append(f"the wall clock of node {node_id} is {duration(abs(own_ms))} {way} the cluster's time")
-    if jump_ms > CLOCK_JUMP_MS:
-        ahead = f"most clocks are {duration(jump_ms)} ahead of the time that node {node_id} saw pass"
-        lines.append(f"{ahead}: they jumped, or it was down; nothing expires by the difference for a day")
+    for node_id, view in sorted(views.items()):
+        jump_ms = (view.get("clock") or {}).get("not_believed_ms", 0)
+        if jump_ms > CLOCK_JUMP_MS:
+            ahead = f"most clocks are {duration(jump_ms)} ahead of the time that node {node_id} saw pass"
+            lines.append(f"{ahead}: they jumped, or it was down; nothing expires by the difference for a day")
     return lines
-
-
-def _shard(view: Mapping[str, Any], number: int) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = next(shard for shard in view["shards"] if shard["shard"] == number)
-    return found
-
-
-def _term(shard: Mapping[str, Any]) -> int:
-    return int(shard.get("log", {}).get("term", 0))
 
 
 def _address(address: Mapping[str, Any] | None) -> str | None:
     return None if address is None else f"{address['host']}:{address['port']}"
-
-
-def duration(elapsed_ms: float) -> str:
-    """A duration in its largest suitable unit: `40 s`, `12 min`, `3 h`, `5 d`."""
-    seconds = int(elapsed_ms / 1000)
-    for unit_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * unit_s:
-            return f"{seconds // unit_s} {unit}"
-    return f"{seconds} s"

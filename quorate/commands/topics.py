@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from history.render import plural, ranges
+from quorate.addresses import ClusterPlace, place_of_cluster
 from quorate.commands.options import (
-    DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
     Bootstrap,
+    CommandGroup,
     Json,
     Timeout,
+    Url,
     argument,
     connect,
     flag,
-    new_app,
     option,
     parse_topic,
 )
@@ -27,16 +28,17 @@ from quorate.output import print_json, print_table, put, say
 if TYPE_CHECKING:
     from quorate.client import TopicInfo
 
-app = new_app("Create, list, describe, grow, recreate, delete and mirror topics.")
+app = CommandGroup("Create, list, describe, grow, recreate, delete and mirror topics.")
 
-Names = Annotated[list[str], argument("NAME", "Topic names.")]
-Sized = Annotated[list[str], argument("NAME:PARTITIONS", "Topics with their partition counts.")]
+Names = Annotated[list[str], argument("NAME...", "Topic names.")]
+Sized = Annotated[list[str], argument("NAME:PARTITIONS...", "Topics with their partition counts.")]
 
 
 @app.command("create")
 def create(
     topics: Sized,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    url: Url = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
@@ -45,7 +47,7 @@ def create(
     Example: quorate topics create orders:12 payments:4
     """
     wanted = [parse_topic(text) for text in topics]
-    with connect(bootstrap, timeout_s) as client:
+    with connect(place_of_cluster(bootstrap, url), timeout_s) as client:
         for name, num_partitions in wanted:
             client.create_topic(name, num_partitions)
             _report("created", name, num_partitions, json)
@@ -53,7 +55,7 @@ def create(
 
 @app.command("list")
 def list_topics(
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, timeout_s: Timeout = DEFAULT_TIMEOUT_S, json: Json = False
+    bootstrap: Bootstrap = None, url: Url = None, timeout_s: Timeout = DEFAULT_TIMEOUT_S, json: Json = False
 ) -> None:
     """List topics with their partitions and ids.
 
@@ -61,7 +63,7 @@ def list_topics(
     """
     from records.ids import topic_id_text
 
-    with connect(bootstrap, timeout_s) as client:
+    with connect(place_of_cluster(bootstrap, url), timeout_s) as client:
         rows = [(t.name, t.num_partitions, topic_id_text(t.topic_id)) for t in client.topics()]
     if json:
         print_json({"topics": [{"name": n, "partitions": p, "topic_id": i} for n, p, i in rows]})
@@ -72,7 +74,8 @@ def list_topics(
 @app.command("grow")
 def grow(
     topics: Sized,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    url: Url = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
@@ -84,7 +87,7 @@ def grow(
         if ":" not in text:
             raise CommandError(f"{text!r} has no partition count", hint=f"say {text}:24", code=ExitCode.USAGE)
     wanted = [parse_topic(text) for text in topics]
-    with connect(bootstrap, timeout_s) as client:
+    with connect(place_of_cluster(bootstrap, url), timeout_s) as client:
         for name, num_partitions in wanted:
             client.grow_topic(name, num_partitions)
             _report("grown", name, num_partitions, json)
@@ -93,7 +96,8 @@ def grow(
 @app.command("describe")
 def describe(
     names: Names,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    url: Url = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
@@ -103,7 +107,7 @@ def describe(
     """
     from records.ids import topic_id_text
 
-    with connect(bootstrap, timeout_s) as client:
+    with connect(place_of_cluster(bootstrap, url), timeout_s) as client:
         topics = {topic.name: topic for topic in client.topics()}
     for name in names:
         _check_known(name, topics)
@@ -137,9 +141,10 @@ def describe(
 @app.command("recreate")
 def recreate(
     topics: Annotated[
-        list[str], argument("NAME[:PARTITIONS]", "Topics, optionally with a new partition count.")
+        list[str], argument("NAME[:PARTITIONS]...", "Topics, optionally with a new partition count.")
     ],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    url: Url = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
@@ -150,7 +155,7 @@ def recreate(
     Example: quorate topics recreate orders:24
     """
     wanted = [parse_topic(text) if ":" in text else (text, 0) for text in topics]
-    with connect(bootstrap, timeout_s) as client:
+    with connect(place_of_cluster(bootstrap, url), timeout_s) as client:
         there = {topic.name: topic for topic in client.topics()}
         for name, _ in wanted:
             _check_known(name, there)
@@ -169,7 +174,8 @@ def recreate(
 @app.command("delete")
 def delete(
     topics: Names,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    url: Url = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
@@ -177,7 +183,7 @@ def delete(
 
     Example: quorate topics delete orders
     """
-    with connect(bootstrap, timeout_s) as client:
+    with connect(place_of_cluster(bootstrap, url), timeout_s) as client:
         for name in topics:
             client.delete_topic(name)
             _report("deleted", name, None, json)
@@ -186,12 +192,13 @@ def delete(
 @app.command("mirror")
 def mirror(
     source: Annotated[str, option("--from", "HOST:PORT[,…]", "The Kafka cluster to follow.")],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    url: Url = None,
     topics: Annotated[str, option("--topics", "REGEX", "Only topics whose whole name matches (RE2).")] = ".*",
-    state: Annotated[Path, flag("--state", "File that records which topics the mirror created.")] = Path(
-        "quorate-mirror.json"
-    ),
-    interval_s: Annotated[float, flag("--interval", "Seconds between rounds.", min=0.1)] = 5.0,
+    state: Annotated[
+        Path, option("--state", "FILE", "File that records which topics the mirror created.")
+    ] = Path("quorate-mirror.json"),
+    interval_s: Annotated[float, option("--interval", "SECONDS", "Seconds between rounds.", min=0.1)] = 5.0,
     once: Annotated[bool, flag("--once", "End when both clusters have the same topics.")] = False,
     keep: Annotated[bool, flag("--keep", "Do not delete topics that were deleted at the source.")] = False,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
@@ -204,7 +211,10 @@ def mirror(
 
     from quorate.mirror import Mirror, MirrorSource
 
-    with connect(source, timeout_s) as there, connect(bootstrap, timeout_s) as client:
+    with (
+        connect(ClusterPlace(source, None), timeout_s) as there,
+        connect(place_of_cluster(bootstrap, url), timeout_s) as client,
+    ):
         follower = Mirror(
             MirrorSource(there, topics), client, state, partial(put, now=True), deletes=not keep
         )

@@ -9,9 +9,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
+from quorate.addresses import BOOTSTRAP_VARIABLE
 from quorate.commands.options import (
+    DEFAULT_DATA,
     Json,
-    flag,
     launch_failure,
     option,
     parse_settings,
@@ -24,7 +25,7 @@ from quorate.output import print_json
 if TYPE_CHECKING:
     from cluster.launching.launcher import ClusterProcess, NodeProcess
 
-DEFAULT_DATA = Path("quorate-data")
+DEFAULT_PORT = 9092
 UPGRADE_S = 5.0
 SCRATCH_LOG = {"scratch.log.enable": "true"}
 
@@ -35,29 +36,34 @@ def up(
     ] = DEFAULT_DATA,
     nodes: Annotated[
         int | None,
-        flag(
+        option(
             "--nodes",
+            "N",
             "Number of nodes: 1, 3 or 5. Default: that of an existing directory, otherwise 1.",
             min=1,
         ),
     ] = None,
     port: Annotated[
         int,
-        flag(
+        option(
             "--port",
+            "PORT",
             "Kafka port of node 1; the others use the ports that follow. 0: any free ports.",
             min=0,
             max=65535,
         ),
-    ] = 9092,
+    ] = DEFAULT_PORT,
     http_port: Annotated[
-        int, flag("--http-port", "HTTP port of node 1, as with --port. 0: any free ports.", min=0, max=65535)
+        int,
+        option(
+            "--http-port", "PORT", "HTTP port of node 1, as with --port. 0: any free ports.", min=0, max=65535
+        ),
     ] = 8092,
     topic: Annotated[
         list[str] | None, option("--topic", "NAME:PARTITIONS", "Create the topic if it does not exist.")
     ] = None,
     settings: Annotated[
-        list[str] | None, option("--set", "KEY=VALUE", "A setting, see docs/configuration.md.")
+        list[str] | None, option("--set", "KEY=VALUE", "A setting, see `quorate settings`.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -82,12 +88,14 @@ def up(
 
     previous = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        is_new = cluster_size(data) is None
-        num_nodes = nodes or cluster_size(data) or 1
+        size = cluster_size(data)
+        num_nodes = nodes or size or 1
+        if num_nodes > 1:
+            wanted = {"launcher.dir": str(data.resolve())} | wanted
         cluster = prepare_cluster(data, num_nodes, kafka_port=port, http_port=http_port, settings=wanted)
         try:
             run = _run_one if num_nodes == 1 else _run_several
-            run(cluster, topics, lambda: _on_ready(cluster, json, wanted, is_new=is_new))
+            run(cluster, topics, lambda: _on_ready(cluster, json, wanted, is_new=size is None))
         finally:
             cluster.kill()  # processes that still run after a failure
     except LaunchError as error:
@@ -164,18 +172,26 @@ def _print_ready(cluster: ClusterProcess, json: bool, settings: dict[str, str]) 
         print("  messages are kept in memory, and are NOT DURABLE (scratch.log.enable)")
     for name in cluster.nodes[0].lineage_ports:
         places = ",".join(f"{node.host}:{node.lineage_ports[name]}" for node in cluster.nodes)
-        print(f"  the {name} protocol (docs/generations.md) is served at {places}")
+        print(f"  the {name} protocol (`quorate docs generations`) is served at {places}")
     if len(cluster.nodes) == 1:
         node = cluster.nodes[0]
         print(f"  HTTP     {node.url}")
         print(f"  data     {node.data}")
+        _print_variable(cluster)
         print(f"  process  {node.pid}; Ctrl-C stops it", flush=True)
         return
     for node in cluster.nodes:
         print(f"  node {node.node_id}   Kafka {node.bootstrap}   HTTP {node.url}   process {node.pid}")
     print(f"  data     {cluster.data}")
+    _print_variable(cluster)
     where = "" if cluster.data == DEFAULT_DATA.resolve() else f" --data {cluster.data}"
     print(f"  `quorate cluster kill 2{where}` kills a node; Ctrl-C stops all of them", flush=True)
+
+
+def _print_variable(cluster: ClusterProcess) -> None:
+    """Say how other commands find a cluster that is not at the usual addresses."""
+    if cluster.nodes[0].port != DEFAULT_PORT:
+        print(f"  export {BOOTSTRAP_VARIABLE}={cluster.bootstrap} tells other terminals")
 
 
 def _await_end(process: NodeProcess) -> None:

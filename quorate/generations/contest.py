@@ -51,7 +51,7 @@ class Player(Protocol):
         """Let virtual time pass until so many ms after `begin`; return at once if they have passed."""
 
     def sentence(self, figures: RunFigures, base: RunFigures) -> str:
-        """What the run cost, with the figure that shows it.
+        """The cost of the run, with the figure that shows it.
 
         A variant says what it changes in `base`, the figures of its protocol."""
 

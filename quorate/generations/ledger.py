@@ -73,7 +73,7 @@ class LedgerStep:
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """What a run cost; times are in seconds."""
+    """The cost of a run; times are in seconds."""
 
     unowned_s: float
     double_s: float

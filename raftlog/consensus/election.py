@@ -12,6 +12,8 @@ No clock, no messages: callers supply the time and carry out what `due` returns.
 - No pre-vote against a leader that was heard within the minimum timeout.  A broken connection to that leader
   ends this protection at once, but not the protection of its lease.
 - A node that grants a pre-vote postpones its own campaign, so that two survivors do not split the vote.
+- A drained node waits longer by the maximum timeout before it campaigns, and votes like any other: it wins
+  only where no other node has.
 """
 
 from __future__ import annotations
@@ -74,6 +76,8 @@ class Election:
         self._asking: _Asking | None = None
         self.round = 0
         self.is_preferred = is_preferred
+        self.is_drained = False
+        """Whether this node shall not lead while another can."""
         patience_ms = 0.0 if is_preferred else self._max_ms
         jitter_ms = PREFERRED_JITTER_MS if is_preferred else self._max_ms
         self.deadline_ms = now_ms + patience_ms + uniform(0, jitter_ms)
@@ -95,7 +99,7 @@ class Election:
     def leader_lost(self, now_ms: float) -> None:
         """The connection to the leader broke."""
         self._is_leader_gone = True
-        self.deadline_ms = min(self.deadline_ms, now_ms + self._uniform(0, RESET_JITTER_MS))
+        self._hurry(now_ms, RESET_JITTER_MS)
 
     def linked(self, now_ms: float) -> None:
         """A link came up: at a cold start the preferred node has waited for a peer that it can ask."""
@@ -114,8 +118,15 @@ class Election:
         self._asking = None
         self.deadline_ms = max(self.deadline_ms, now_ms + delay_ms)
 
+    @property
+    def _patience_ms(self) -> float:
+        return self._max_ms if self.is_drained else 0.0
+
     def _timeout_ms(self) -> float:
-        return self._uniform(self._min_ms, self._max_ms)
+        return self._patience_ms + self._uniform(self._min_ms, self._max_ms)
+
+    def _hurry(self, now_ms: float, jitter_ms: float) -> None:
+        self.deadline_ms = min(self.deadline_ms, now_ms + self._patience_ms + self._uniform(0, jitter_ms))
 
     def _retry_ms(self) -> float:
         return self._uniform(self._lease_ms / 3, self._lease_ms)
@@ -160,7 +171,7 @@ class Election:
             return False, wait_ms
         if is_behind:
             if self._asking is None:  # another node has to campaign: the one that asks cannot win
-                self.deadline_ms = min(self.deadline_ms, now_ms + self._uniform(0, PREFERRED_JITTER_MS))
+                self._hurry(now_ms, PREFERRED_JITTER_MS)
             return False, wait_ms
         if self._asking is not None and is_equal and self._outranks(candidate):
             return False, wait_ms
@@ -169,7 +180,7 @@ class Election:
         return True, wait_ms
 
     def _outranks(self, candidate: int) -> bool:
-        return self.is_preferred or self._node_id < candidate
+        return not self.is_drained and (self.is_preferred or self._node_id < candidate)
 
     def answered(
         self, now_ms: float, voter: int, round_number: int, *, granted: bool, wait_ms: float

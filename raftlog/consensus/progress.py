@@ -144,6 +144,8 @@ class ReplicationProgress:
 
     def __init__(self, peer_ids: Iterable[int], lease_ms: float) -> None:
         self.peers = {node_id: FollowerProgress(node_id) for node_id in peer_ids}
+        self.drained: frozenset[int] = frozenset()
+        """The nodes that shall not lead while another can."""
         self._all = tuple(self.peers.values())
         self._needed = (len(self._all) + 1) // 2  # peers that make a majority together with this node
         self._lease_ms = lease_ms
@@ -184,9 +186,12 @@ class ReplicationProgress:
 
     @property
     def best(self) -> FollowerProgress | None:
-        """The most advanced of the peers that can lead; None if no peer can."""
+        """The most advanced of the peers that can lead, drained ones last; None if no peer can."""
         able = [peer for peer in self._all if peer.can_lead]
-        return max(able, key=lambda peer: (peer.match_index, -peer.node_id), default=None)
+        return max(able, key=self._rank, default=None)
+
+    def _rank(self, peer: FollowerProgress) -> tuple[bool, int, int]:
+        return peer.node_id not in self.drained, peer.match_index, -peer.node_id
 
 
 def majority(indexes: list[int]) -> int:

@@ -2,6 +2,8 @@
 
 host             clock, timers, randomness, ids, threads, child processes and streams
 files            the only way to the disk
+object_stores    logs in S3 and its like, to read from
+store_writing    the same to write to, whole files only
 simulated_files  a disk in memory that knows what is durable, for tests and the simulator
 settings         every bound and duration of the log
 errors           what can be wrong with a node's files

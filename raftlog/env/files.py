@@ -13,7 +13,7 @@ a crash before and after every call and inject failures into each of them.  Inva
 - A path that is not a regular file (a device, a named pipe, a folder), or a file longer than anything that is
   ever written there, is damage, found before a byte of it is read.  Links are followed.
 
-Only this module imports the operating system.
+Only this module and the two for object stores beside it import the operating system.
 """
 
 from __future__ import annotations

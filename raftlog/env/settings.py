@@ -24,6 +24,7 @@ class LogSettings:
     delete_retention_ms: int = 24 * HOUR_MS  # tombstones stay visible to readers this long, as in Kafka
     log_archive_retention_bytes: int = -1  # per shard; -1 keeps all: history is the product
     log_archive_retention_ms: int = -1  # age by time that certainly passed; -1 keeps all
+    log_archive_url: str = ""  # where sealed segments are shipped to; "": nowhere
     snapshots_kept: int = 16  # earlier ones: reading a past state replays a seventeenth of the log at most
     entry_bytes_max: int = (
         16 * MIB

@@ -19,7 +19,8 @@ from itertools import pairwise
 from typing import Any, cast
 
 from raftlog.env.errors import RESTORE_HINT, Damaged, Problem, Torn
-from raftlog.env.files import Files, OsFiles, join
+from raftlog.env.files import Files, join
+from raftlog.env.object_stores import files_at
 from raftlog.env.state_machine import SnapshotHeader
 from raftlog.offline.group_filter import GroupFilter, Looked, Passed, indexed_frames
 from raftlog.offline.verify import verify_shard
@@ -39,6 +40,7 @@ from raftlog.storage.segments import (
     next_frame,
     proof_of_loss,
 )
+from raftlog.storage.shipped_mark import place_mark
 from raftlog.storage.snapshot_install import valid_segments
 from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile
 from records import METADATA_SHARD, RawRecord
@@ -58,7 +60,7 @@ class Snapshot:
 
 def read_identity(path: str | os.PathLike[str], files: Files | None = None) -> NodeIdentity:
     """The identity of a node's directory; raises Damaged, also when the identity is missing."""
-    files = OsFiles() if files is None else files
+    files = files_at(path) if files is None else files
     home = os.fspath(path)
     if not files.exists(join(home, NODE_FILE)):
         raise Damaged(join(home, NODE_FILE), 0, "is missing", "give a node's directory")
@@ -67,7 +69,7 @@ def read_identity(path: str | os.PathLike[str], files: Files | None = None) -> N
 
 def shards(path: str | os.PathLike[str], files: Files | None = None) -> list[int]:
     """The numbers of the shards whose directories exist, ascending (the metadata shard is -1)."""
-    files = OsFiles() if files is None else files
+    files = files_at(path) if files is None else files
     found = []
     for name in files.listdir(os.fspath(path)):
         if name == shard_name(METADATA_SHARD):
@@ -92,7 +94,7 @@ class ShardReader:
         *,
         alone: bool | None = None,
     ) -> None:
-        self.files: Files = OsFiles() if files is None else files
+        self.files: Files = files_at(path) if files is None else files
         self.node_path = os.fspath(path)
         self.shard = shard
         self.home = join(self.node_path, shard_name(shard))
@@ -267,7 +269,8 @@ class ShardReader:
         Only intact parts count, so damage can only lower it.  Raises Damaged when the snapshot or the marker
         of a clean stop is damaged.
         """
-        highest = 0
+        mark = place_mark(self.files, self.node_path)
+        highest = 0 if mark is None else mark.decided.get(self.shard, 0)
         clean, snapshot = join(self.home, CLEAN_FILE), join(self.home, SNAPSHOT_FILE)
         if self.files.exists(clean):  # the oldest releases did not write a commit index
             _, _, chain_index, _, *commit_index = read_meta(self.files, clean, CLEAN_KIND)

@@ -1,6 +1,7 @@
 """Checking every byte of a shard's files against every other record of it; never writing.
 
-`verify_node` checks the node's own small files, `verify_shard` one log.
+`verify_node` checks the node's own small files, `verify_shard` one log.  In a place that a node has
+shipped to, boots, terms, the newest snapshot and most live segments are not there by design.
 
 Each fact is written at least twice (frame and CRC, segment and sealed index, index and manifest, files and
 hash chain, log and marker of a clean stop), so a flipped byte contradicts something.  All of it is checked,
@@ -49,6 +50,7 @@ from raftlog.storage.segments import (
     next_frame,
     proof_of_loss,
 )
+from raftlog.storage.shipped_mark import PLACE_FILE, place_mark
 from raftlog.storage.snapshot_install import INSTALLING_FILE, installing
 from raftlog.storage.snapshots import SNAPSHOT_FILE, SnapshotFile
 from raftlog.storage.sync_mark import SYNCED_FILE, is_whole, read_mark, way_out
@@ -87,6 +89,8 @@ class _Walk:
     clean: _CleanStop | None = None
     mark: bytes | None = None
     synced_index: int = 0
+    is_place: bool = False
+    """Whether the files were shipped here: then the node's own are not here by design."""
     node: NodeIdentity | None = None
     named_term: int | None = None
     identity: LogIdentity | None = None
@@ -115,7 +119,9 @@ def verify_node(files: Files, path: str) -> list[Problem]:
         if any(files.exists(join(path, name)) for name in notes):
             walk.found(node, 0, "is missing, though this node has started here")
         return walk.problems
-    for read in (read_identity, read_boot_ids, read_boots, _check_boots):
+    is_place = files.exists(join(path, PLACE_FILE))
+    of_node = (read_boot_ids, read_boots, _check_boots)
+    for read in (read_identity, *((place_mark,) if is_place else of_node)):
         try:
             read(files, path)
         except Corrupt as damage:
@@ -143,8 +149,10 @@ def _check_boots(files: Files, path: str) -> None:
 def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:
     """All problems of one shard's log."""
     walk = _Walk(files, join(node_path, shard_name(shard)))
+    walk.is_place = files.exists(join(node_path, PLACE_FILE))
     _read_identity(walk, node_path, shard)
-    _read_term(walk)
+    if not walk.is_place:
+        _read_term(walk)
     if _is_installing(walk):
         return walk.problems
     _read_mark(walk)  # first, because a log that is being written only grows beyond it
@@ -153,7 +161,7 @@ def verify_shard(files: Files, node_path: str, shard: int) -> list[Problem]:
     _check_kept(walk)
     _read_clean(walk)
     firsts = all_segments(files, walk.home)
-    if walk.snapshot_index + 1 not in firsts:
+    if walk.snapshot_index + 1 not in firsts and not walk.is_place:
         path = join(walk.home, log_name(walk.snapshot_index + 1))
         walk.found(path, 0, "is missing: the log continues there after its snapshot")
     for place, first in enumerate(firsts):
@@ -204,7 +212,7 @@ def _check_manifest(walk: _Walk) -> None:
 def _check_snapshot(walk: _Walk) -> None:
     path = join(walk.home, SNAPSHOT_FILE)
     if not walk.files.exists(path):
-        if walk.manifest is not None and walk.manifest.last_index:
+        if walk.manifest is not None and walk.manifest.last_index and not walk.is_place:
             walk.found(path, 0, f"is missing, though entries up to {walk.manifest.last_index} are archived")
         return
     try:
@@ -265,13 +273,13 @@ def _check_segment(walk: _Walk, first: int, following: int | None) -> None:
         walk.term = max(walk.term, walk.snapshot_term)
     _walk_frames(walk, path, data, header.frames_offset, following)
     newest_index = join(walk.home, index_name(first))
-    if following is None and walk.files.exists(newest_index):
+    if following is None and walk.files.exists(newest_index) and not walk.is_place:
         walk.found(
             newest_index,
             0,
             "it is sealed, so it cannot be the newest segment: the one that follows is missing",
         )
-    if following is not None:
+    if following is not None or walk.is_place:
         _check_sealed(walk, path, data, first, before)
 
 

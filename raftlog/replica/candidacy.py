@@ -27,7 +27,7 @@ from raftlog.consensus.messages import (
 )
 from raftlog.env.host import Host
 from raftlog.env.obstacles import Obstacle
-from raftlog.replica.balancing import preferred_node
+from raftlog.replica.balancing import LeaderWish, preferred_node
 from raftlog.replica.replica_state import ReplicaEvent, ReplicaState, ReplicaStatus
 from raftlog.storage.directory import is_joining, joined, shard_name
 from raftlog.storage.group_commit import GroupCommit
@@ -48,6 +48,7 @@ class Candidate(Protocol):
     """The replica, as this module sees it."""
 
     shard: int
+    wish: LeaderWish
     replica_status: ReplicaStatus
     group_commit: GroupCommit
 
@@ -77,20 +78,34 @@ class Candidacy:
         self._peer_ids = tuple(raft.progress.peers)
         self._terms_heard: set[int] = set()
         self._lost_leader: int | None = None
-        voters = sorted((raft.node_id, *self._peer_ids))
-        self.preferred = preferred_node(voters, owner.shard)
+        self._voters = sorted((raft.node_id, *self._peer_ids))
+        self.preferred = preferred_node(self._voters, owner.shard, owner.wish)
         self.election = Election(
             host.rng.uniform,
             journal.settings,
             raft.node_id,
-            len(voters),
+            len(self._voters),
             is_preferred=self.preferred == raft.node_id,
             now_ms=host.monotonic_ms(),
         )
+        self.election.is_drained = self.is_drained
         self.is_joining = is_joining(host.files, journal.home)
         self.last_leader: int | None = None
         self.why = TermWhy.START
         """The reason for this node's last campaign."""
+
+    # What operators asked for
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether this node shall not lead while another can."""
+        return self._raft.node_id in self._owner.wish.drained
+
+    def wish_changed(self) -> None:
+        """Take over a change of the owner's wish."""
+        self.preferred = preferred_node(self._voters, self._owner.shard, self._owner.wish)
+        self.election.is_preferred = self.preferred == self._raft.node_id
+        self.election.is_drained = self.is_drained
 
     # Obstacles
 

@@ -382,6 +382,7 @@ class LeaderReplication:
             "last_ack_ago_ms": ago_ms,
             "mode": mode,
             "is_joining": peer.is_joining,
+            "is_drained": peer.node_id in self._progress.drained,
             "cannot_serve": obstacle_words(peer.obstacle),
         }
 

@@ -109,9 +109,9 @@ class Peering:
         self.installing = SnapshotReceiver(host, journal, snapshotter, self._installed, owner.fail)
         self.lending = ArchiveSender(host, journal.home, links, owner.fail)
         self.backfilling = ArchiveBackfill(host, journal, raft, links, self)
-        self._balancing = Balancing(
-            self.candidacy.preferred, settings.leader_balance_delay_ms, settings.raft_min_timeout_ms
-        )
+        delay_ms, far_ms = settings.leader_balance_delay_ms, settings.raft_min_timeout_ms
+        self._balancing = Balancing(self.candidacy.preferred, delay_ms, far_ms, owner.wish.asked)
+        raft.progress.drained = owner.wish.drained
         self._limited_log = RateLimitedLogger(LOG, host.monotonic_ms)
         self._timer: Timer | None = None
         self._timer_ms = float("inf")
@@ -148,6 +148,13 @@ class Peering:
     def fail(self, error: BaseException) -> None:
         """Stop the node."""
         self._owner.fail(error)
+
+    def wish_changed(self) -> None:
+        """Follow a change of the owner's wish; a leader looks at its next tick who should lead."""
+        wish, candidacy = self._owner.wish, self.candidacy
+        candidacy.wish_changed()
+        self._raft.progress.drained = wish.drained
+        self._balancing.prefer(candidacy.preferred, wish.asked)
 
     # Links
 
@@ -438,10 +445,16 @@ class Peering:
 
     def _look_who_should_lead(self, now_ms: float) -> None:
         obstacle = self.candidacy.obstacle()
-        if obstacle is Obstacle.NONE and self._owner.keeps_leadership():
+        is_drained = self.candidacy.is_drained
+        is_asked = is_drained or self._balancing.must_move
+        if obstacle is Obstacle.NONE and not is_asked and self._owner.keeps_leadership():
             return
         to = self._balancing.successor(
-            now_ms, self._raft.progress, self._journal.last_index, can_serve=obstacle is Obstacle.NONE
+            now_ms,
+            self._raft.progress,
+            self._journal.last_index,
+            can_serve=obstacle is Obstacle.NONE,
+            is_drained=is_drained,
         )
         if to is None:
             return

@@ -35,6 +35,7 @@ from raftlog.env.obstacles import Obstacle, obstacle_words
 from raftlog.env.settings import LogSettings
 from raftlog.env.state_machine import LogFull, NotLeader, SnapshotHeader, StateMachine
 from raftlog.replica.applier import Applier
+from raftlog.replica.balancing import NO_WISH, LeaderWish
 from raftlog.replica.clock import AgreedClock, LogTime
 from raftlog.replica.committed_log import CommittedLog
 from raftlog.replica.delivery import CommitDelivery
@@ -81,6 +82,8 @@ class Replica:
         self.shard = shard
         self.keeps_leadership: Callable[[], bool] = lambda: False
         """Whether a node that leads does not hand the shard to the preferred one."""
+        self.wish = NO_WISH
+        """Requests of operators about the shard's leader, as far as this node knows."""
         self.home = directory.shard_path(shard)
         identity: LogIdentity = directory.identity.log(shard)
         self._journal = Journal(
@@ -259,6 +262,13 @@ class Replica:
         self._delivery.compare_with_peers(self._peering.is_level)
         self.leadership.begin(self._raft, self._peering.leading, self._peering.following)
         self._peering.start(sorted(self._linked))
+
+    def wish_for(self, wish: LeaderWish) -> None:
+        """Follow what operators ask for about the shard's leader, now and after each load of the log."""
+        if wish != self.wish:
+            self.wish = wish
+            if self._peering is not None and not self._is_over:
+                self._peering.wish_changed()
 
     # Calls from the links (`transport.contract.LinkUser`)
 

@@ -5,7 +5,7 @@ votes and has heard no leader since.  CatchUp and Ready lead; proposals are take
 is alone campaigns as soon as its log is loaded, and wins at once.
 
 Invariant: the state changes through `ReplicaStatus.on` only, and a change that is not in the table
-is refused.  docs/state-machines.md shows the table; a test keeps the two equal.
+is refused.  docs/proofs/state-machines.md shows the table; a test keeps the two equal.
 """
 
 from __future__ import annotations

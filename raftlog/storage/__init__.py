@@ -16,6 +16,8 @@ snapshotter         when and how the live log becomes history
 merge               the child process that writes a snapshot from sealed segments and the snapshot before
 snapshot_install    a snapshot that comes from another node, put in place
 archive             segments below the snapshot, and their retention
+shipping            the child process that ships sealed segments to an object store
+shipped_mark        up to which entry the store has them
 retained_snapshots  a few earlier snapshots, so that a look into the past need not replay all
 directory           formatting and opening a node's directory
 metafile            small files that hold one value

@@ -10,16 +10,20 @@ the archive that it no longer names (the next start removes it).
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from raftlog.env.errors import RESTORE_HINT, Corrupt, Damaged
-from raftlog.env.files import File, Files, join
+from raftlog.env.files import File, Files, join, replace
+from raftlog.env.object_stores import StoreError
 from raftlog.storage.frames import HEADER, HEADER_BYTES, frame_at
-from raftlog.storage.metafile import read_meta, write_meta
+from raftlog.storage.metafile import decode_meta, encode_meta, read_meta
 from raftlog.storage.sealed_index import Sealed, find_frame
 from raftlog.storage.segments import HEADER_BYTES_MAX, decode_header, first_indexes, index_name, log_name
+
+LOG = logging.getLogger("quorate.raftlog")
 
 ARCHIVE = "archive"
 MANIFEST = "manifest"
@@ -41,8 +45,8 @@ class Manifest:
         return self.segments[-1].last_index if self.segments else self.dropped_index
 
 
-def write_manifest(files: Files, archive: str, segments: Sequence[Sealed], dropped_index: int = 0) -> None:
-    """Durably replace the manifest."""
+def encode_manifest(segments: Sequence[Sealed], dropped_index: int = 0) -> bytes:
+    """The bytes of a manifest."""
     rows = [
         [
             sealed.first_index,
@@ -58,12 +62,26 @@ def write_manifest(files: Files, archive: str, segments: Sequence[Sealed], dropp
         ]
         for sealed in segments
     ]
-    write_meta(files, join(archive, MANIFEST), _KIND, dropped_index, rows)
+    return encode_meta(_KIND, dropped_index, rows)
+
+
+def write_manifest(files: Files, archive: str, segments: Sequence[Sealed], dropped_index: int = 0) -> None:
+    """Durably replace the manifest."""
+    replace(files, join(archive, MANIFEST), encode_manifest(segments, dropped_index))
 
 
 def read_manifest(files: Files, archive: str) -> Manifest:
     """Read the manifest; raises Corrupt."""
-    dropped, rows = read_meta(files, join(archive, MANIFEST), _KIND)[:2]
+    return _manifest(read_meta(files, join(archive, MANIFEST), _KIND))
+
+
+def decode_manifest(data: bytes, path: str) -> Manifest:
+    """A manifest from its bytes; raises Corrupt."""
+    return _manifest(decode_meta(data, path, _KIND))
+
+
+def _manifest(fields: list[Any]) -> Manifest:
+    dropped, rows = fields[:2]
     segments = tuple(
         Sealed(
             first_index=first,
@@ -116,11 +134,18 @@ def _move(files: Files, home: str, manifest: Manifest) -> None:
 
 
 def apply_retention(
-    files: Files, home: str, retention_bytes: int, retention_ms: int, now_ms: int
+    files: Files,
+    home: str,
+    retention_bytes: int,
+    retention_ms: int,
+    now_ms: int,
+    shipped_index: int | None = None,
 ) -> Manifest:
     """Remove the oldest archived segments beyond `retention_bytes` or older than `retention_ms` (-1: keep).
 
-    `now_ms` is the log's own last timestamp, or an earlier time that has certainly passed.
+    `now_ms` is the log's own last timestamp, or an earlier time that has certainly passed.  If segments are
+    shipped to a store, `shipped_index` is the last entry there: age does not remove what is not there yet,
+    and `retention_bytes` does, with a line in the node's log, because the disk ends somewhere.
     """
     archive = join(home, ARCHIVE)
     manifest = read_manifest(files, archive)
@@ -128,9 +153,16 @@ def apply_retention(
     total_bytes = sum(one.log_bytes for one in keep)
     while keep:
         too_much = 0 <= retention_bytes < total_bytes
-        too_old = 0 <= retention_ms < now_ms - keep[0].timestamp_ms_max
+        is_shipped = shipped_index is None or keep[0].last_index <= shipped_index
+        too_old = 0 <= retention_ms < now_ms - keep[0].timestamp_ms_max and is_shipped
         if not (too_much or too_old):
             break
+        if not is_shipped:
+            LOG.warning(
+                "%s: entries %d to %d go unshipped: log.archive.retention.bytes is reached, and the store of "
+                "log.archive.url has not got them",
+                *(archive, keep[0].first_index, keep[0].last_index),
+            )
         total_bytes -= keep.pop(0).log_bytes
     if len(keep) == len(manifest.segments):
         return manifest
@@ -171,6 +203,11 @@ def all_segments(files: Files, home: str) -> list[int]:
     return sorted(found)
 
 
+def places_of(home: str, name: str) -> tuple[str, str]:
+    """The paths that a file of the log in `home` has while its segment is live, and once it is archived."""
+    return join(home, name), join(home, ARCHIVE, name)
+
+
 def read_segment(files: Files, home: str, first_index: int) -> tuple[str, bytes]:
     """(path, bytes) of a segment, live or archived; raises Damaged when it cannot be read."""
     return segment_by(files.read, home, first_index)
@@ -178,12 +215,14 @@ def read_segment(files: Files, home: str, first_index: int) -> tuple[str, bytes]
 
 def segment_by(read: Callable[[str], _Read], home: str, first_index: int) -> tuple[str, _Read]:
     """Like `read_segment`, with any function that reads a file and raises OSError."""
-    live, archived = join(home, log_name(first_index)), join(home, ARCHIVE, log_name(first_index))
+    live, archived = places_of(home, log_name(first_index))
     for path in (live, archived, live):  # it may be moved in the meantime
         try:
             return path, read(path)
         except FileNotFoundError:
             continue
+        except StoreError:
+            raise  # a store that is away for a minute is no damage
         except OSError as error:
             hint = "check the disk and the file's permissions"
             raise Damaged(path, 0, f"cannot be read: {error.strerror}", hint) from None

@@ -23,11 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from raftlog.env.errors import AlreadyRunning, Corrupt, NotEmpty, NotFormatted
 from raftlog.env.files import TEMPORARY_SUFFIX, Files, Lock, join, parent
 from raftlog.storage.archive import ARCHIVE, write_manifest
-from raftlog.storage.metafile import read_meta, write_meta
+from raftlog.storage.metafile import decode_meta, read_meta, write_meta
 from raftlog.storage.segments import METADATA_SHARD, LogIdentity, create_segment, encode_header, log_name
 
 __all__ = [
@@ -198,7 +199,15 @@ def read_identity(files: Files, path: str) -> NodeIdentity:
     file = join(path, NODE_FILE)
     if not files.exists(file):
         raise NotFormatted(f"{path} is not a node's directory: {NODE_FILE} is missing")
-    fields = read_meta(files, file, _NODE_KIND)
+    return _identity(read_meta(files, file, _NODE_KIND))
+
+
+def decode_identity(data: bytes, path: str) -> NodeIdentity:
+    """The identity in the bytes of a node file; raises Corrupt."""
+    return _identity(decode_meta(data, path, _NODE_KIND))
+
+
+def _identity(fields: list[Any]) -> NodeIdentity:
     cluster_id, node_id, incarnation, num_shards = fields[:4]
     voters, is_replacement = fields[4:6] or ((), False)  # absent in the oldest releases: alone
     return NodeIdentity(

@@ -347,8 +347,18 @@ def torn_at(files: Files, path: str) -> int | None:
     None: all are whole, or it is being written.  Raises Corrupt when it is not a regular file.
     """
     data = _contents(files, path)
-    end = max((at for _, at in notes_in(data)), default=0)
+    end = _end_of_whole(data)
     return end if end < len(data) and data == _contents(files, path) else None
+
+
+def whole_notes(files: Files, path: str) -> bytes:
+    """The bytes of a file's whole notes, up to the first that is not.  Raises Corrupt like `torn_at`."""
+    data = _contents(files, path)
+    return data[: _end_of_whole(data)]
+
+
+def _end_of_whole(data: bytes) -> int:
+    return max((at for _, at in notes_in(data)), default=0)
 
 
 def read_evidence(files: Files, path: str) -> list[dict[str, Any]]:

@@ -97,15 +97,27 @@ def decode_index(data: bytes, path: str) -> Sealed:
     """Check all of an index file and return its header; raises Corrupt."""
     if len(data) < _HEAD.size:
         raise Corrupt(path, len(data), "too short for a sealed index", REBUILD_HINT)
-    magic, crc, types, first, last, frames, rows, size, log_crc, _, least, most, before, after = (
-        _HEAD.unpack_from(data)
-    )
+    magic, crc, types, *_ = _HEAD.unpack_from(data)
+    rows = _HEAD.unpack_from(data)[6]
     if magic != MAGIC:
         raise Corrupt(path, 0, f"begins with {magic!r} instead of {MAGIC!r}", REBUILD_HINT)
     if crc32c(memoryview(data)[_CRC_START:]) != crc:
         raise Corrupt(path, 8, "the CRC of the sealed index does not match", REBUILD_HINT)
     if len(data) != _HEAD.size + 4 * types + ROW.size * rows:
         raise Corrupt(path, len(data), f"is too short for {rows} rows and {types} types", REBUILD_HINT)
+    return _sealed(data, struct.unpack_from(f"<{types}i", data, _HEAD.size))
+
+
+def read_header(file: File, path: str) -> Sealed:
+    """The header of an index, with as few bytes as possible; its CRC is not checked.  Raises Corrupt."""
+    head = file.pread(_HEAD.size, 0)
+    if len(head) < _HEAD.size or not head.startswith(MAGIC):
+        raise Corrupt(path, 0, "is not a sealed index", REBUILD_HINT)
+    return _sealed(head, ())
+
+
+def _sealed(head: bytes, types: tuple[int, ...]) -> Sealed:
+    _, _, _, first, last, frames, _, size, log_crc, _, least, most, before, after = _HEAD.unpack_from(head)
     return Sealed(
         first_index=first,
         last_index=last,
@@ -116,7 +128,7 @@ def decode_index(data: bytes, path: str) -> Sealed:
         timestamp_ms_max=most,
         chain_before=before,
         chain_after=after,
-        types=struct.unpack_from(f"<{types}i", data, _HEAD.size),
+        types=types,
     )
 
 

@@ -34,6 +34,7 @@ from raftlog.storage.merge import aside, check_result, request_of
 from raftlog.storage.retained_snapshots import kept_path, thin_out
 from raftlog.storage.sealed_index import Sealed
 from raftlog.storage.segments import index_name
+from raftlog.storage.shipped_mark import shipped_to
 from raftlog.storage.snapshots import SNAPSHOT_FILE
 
 LOG = logging.getLogger("quorate.raftlog")
@@ -340,6 +341,7 @@ class _Adoption:
                 self.settings.log_archive_retention_bytes,
                 self.settings.log_archive_retention_ms,
                 self.now_ms,
+                shipped_to(files, home) if self.settings.log_archive_url else None,
             )
             thin_out(files, home, self.point.index, self.settings.snapshots_kept)
         return sealed

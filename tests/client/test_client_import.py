@@ -11,7 +11,7 @@ import pytest
 
 import quorate
 
-ROOMS_OF_SERVERS = {"coordinator", "raftlog", "cluster", "history", "pipeline"}
+ROOMS_OF_SERVERS = {"coordinator", "raftlog", "cluster", "history", "quorate.spark"}
 PACKAGES_OF_SERVERS = {"aiohttp", "pysyncobj", "re2", "uvloop", "prometheus_client", "typer"}
 IMPORT_S_MAX = 0.15
 ATTEMPTS = 5

@@ -9,7 +9,11 @@ from tests.client.stories import play_many
 from tests.report import count_fault
 
 
-@pytest.mark.parametrize("seeds", [range(first, first + 100) for first in (0, 100, 200)], ids=str)
+@pytest.mark.parametrize(
+    "seeds",
+    [range(100), *(pytest.param(range(n, n + 100), marks=pytest.mark.thorough) for n in (100, 200))],
+    ids=str,
+)
 def test_no_partition_is_shared_and_no_commit_goes_back_under_faults(seeds: range) -> None:
     met = play_many(seeds)
     for kind in KINDS:

@@ -67,6 +67,20 @@ def test_a_topic_through_its_life(
     assert "UNKNOWN_TOPIC_OR_PARTITION (3)" in gone
 
 
+def test_one_address_of_either_kind_is_enough(
+    said: Run, node: NodeProcess, bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, faults = said("topics", "list", "-b", bootstrap), said("faults", "list", "--url", node.url)
+    assert said("topics", "list", "--url", node.url.removeprefix("http://")) == listed
+    assert said("faults", "list", "-b", bootstrap) == faults
+    monkeypatch.setenv("QUORATE_URL", "http://127.0.0.1:1")
+    assert node.url in said("cluster", "status", "--bootstrap", bootstrap), "the option comes first"
+    monkeypatch.delenv("QUORATE_URL")
+    monkeypatch.setenv("QUORATE_BOOTSTRAP", bootstrap)
+    assert said("topics", "list") == listed
+    assert said("faults", "list") == faults
+
+
 def test_a_group_live_and_in_the_log(
     said: Run, node: NodeProcess, bootstrap: str, group: str, crowd: Crowd, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -203,6 +217,7 @@ def test_up_says_where_the_node_is_and_stops_with_it(
     assert [topic["partitions"] for topic in topics] == [12, 1]
 
 
+@pytest.mark.thorough
 def test_a_node_killed_under_up_can_be_restarted_by_its_command(
     said: Run, up: Callable[..., tuple[subprocess.Popen[str], dict[str, Any]]]
 ) -> None:
@@ -291,7 +306,7 @@ def test_a_node_makes_its_directory_when_told_to(tmp_path: Path) -> None:
 
 def test_a_node_takes_every_setting_as_a_flag_and_says_in_json_when_it_serves(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "quorate", "node", "--format", "--json", "--insecure"]
-    command += ["--data-dir", str(tmp_path / "data"), "--kafka-port=0", "--http-port", "0", "--node-id", "7"]
+    command += ["--data", str(tmp_path / "data"), "--kafka-port=0", "--http-port", "0", "--node-id", "7"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())

@@ -68,6 +68,7 @@ def test_every_claim_holds_in_time_without_a_terminal(tmp_path: Path, environmen
     assert json.loads(again.stdout)["ok"] is True
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_demo_leaves_no_process_behind(
     tmp_path: Path, environment: dict[str, str], number: signal.Signals

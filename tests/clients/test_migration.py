@@ -61,6 +61,7 @@ def num_members(admin: AdminClient, group: str) -> int:
         return 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("classic", "settings"),
     [(EAGER, {}), (COOPERATIVE, {"partition.assignment.strategy": "cooperative-sticky"})],

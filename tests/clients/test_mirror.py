@@ -111,6 +111,7 @@ def test_a_group_works_on_the_topics_of_another_cluster(
             crowd.close()
 
 
+@pytest.mark.thorough
 def test_either_side_may_be_away(source: ClusterProcess, target: ClusterProcess, tmp_path: Path) -> None:
     with Client(source.bootstrap) as there:
         there.create_topic("orders", 3)

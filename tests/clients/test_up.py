@@ -7,10 +7,8 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +19,8 @@ from quorate.client import Client
 from quorate.errors import ExitCode
 from quorate.http_client import ask_json
 from tests.report import count_fault
+from tests.support.launched import QUORATE, STOP_S, up
 from tests.support.waiting import wait_for_end
-
-QUORATE = [sys.executable, "-P", "-m", "quorate"]
-STOP_S = 15.0
-
-
-@contextmanager
-def up(data: Path, *options: str) -> Iterator[dict[str, Any]]:
-    """Run `quorate up`; yields what it announced."""
-    command = [*QUORATE, "up", "--data", str(data), "--port", "0", "--http-port", "0", "--json", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield json.loads(process.stdout.readline())
-        finally:
-            process.send_signal(signal.SIGTERM)
-            _, said = process.communicate(timeout=STOP_S)
-    assert process.returncode == ExitCode.OK, said
-    assert "Traceback" not in said
 
 
 def faults_allowed(announced: dict[str, Any]) -> bool:
@@ -72,12 +53,19 @@ def test_three_nodes_outlive_one_of_them_and_come_back_as_the_same_cluster(
         again = json.loads(capfd.readouterr().out)
         assert (again["id"], again["state"]) == (1, "running")
         assert topics(addresses[0]) == {"orders": 6, "payments": 2}
+        url = ["--url", ",".join(f"http://{node['host']}:{node['http_port']}" for node in announced["nodes"])]
+        assert run(["cluster", "drain", "1", *url]) == ExitCode.OK
+        assert "node 1 leads nothing and may be stopped" in capfd.readouterr().out
         pids = [again["pid"], *(node["pid"] for node in announced["nodes"][1:])]
     wait_for_end(*pids)
     with up(data, "--set", "faults.enable=false") as same:  # the directory says how many
         assert not faults_allowed(same)
         assert same["bootstrap"] == announced["bootstrap"]
         assert topics(same["bootstrap"]) == {"orders": 6, "payments": 2}
+        capfd.readouterr()
+        assert run(["cluster", "status", *url]) == ExitCode.OK
+        assert "node 1 is drained" in capfd.readouterr().out
+        assert run(["cluster", "undrain", "1", *url]) == ExitCode.OK
     assert run(["log", "compare", str(data)]) == ExitCode.OK
 
 

@@ -30,7 +30,7 @@ from raftlog.replica.clock import AgreedClock
 from raftlog.replica.replica_state import ReplicaEvent, ReplicaState, ReplicaStatus
 from raftlog.storage.directory import NodeDirectory, NodeIdentity, format_node, open_node
 from raftlog.storage.evidence import Evidence
-from records import METADATA_SHARD, RawRecord, TransactionValue, iter_records
+from records import METADATA_SHARD, LeadershipValue, RawRecord, TransactionValue, iter_records
 from wire.apis import ApiKey
 
 Told = Callable[[str | None], None]
@@ -238,6 +238,7 @@ class Bench:
         self.given_away: list[int] = []
         self.catalog_misses: list[int] = []
         self.catalog_changes: list[tuple[list[str], bool]] = []
+        self.leaderships: list[LeadershipValue] = []
         self.metadata = ShardRuntime(self, directory, METADATA_SHARD, CatalogShard, CatalogDuties)
         self.shards = [
             ShardRuntime(self, directory, number, partial(GroupShard, number), GroupDuties)
@@ -280,6 +281,9 @@ class Bench:
 
     def followed_decisions(self) -> list[tuple[int, int]]:
         return [(runtime.shard, runtime.duties.listener.decided) for runtime in self.shards]
+
+    def leadership_asked(self, leadership: LeadershipValue) -> None:
+        self.leaderships.append(leadership)
 
     def configs_changed(self, group_ids: Sequence[str]) -> None:
         for runtime in self.shards:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from cluster.runtime.answers import Unavailable
+from cluster.runtime.committed_catalog import CommittedCatalog
 from cluster.runtime.shard_state import ShardState
-from records import METADATA_SHARD
+from coordinator.leadership import NOTHING_ASKED
+from records import METADATA_SHARD, LeadershipValue
 from tests.cluster.fakes import Bench, records_of
 from tests.cluster.led_node import create, delete, spread_everywhere
 from wire.apis import ApiKey
@@ -96,6 +98,26 @@ def test_an_admin_reply_that_only_waits_for_others_is_given_when_the_lead_is_los
     assert [answer.topics[0].error_code for answer in unknown] == [ErrorCode.REQUEST_TIMED_OUT]
     spread_everywhere(led)
     assert len(done) == len(unknown) == 1
+
+
+def test_nodes_follow_a_request_for_leadership_once_it_is_committed_and_after_a_restart(led: Bench) -> None:
+    """What the log holds is followed as soon as it is read, before a leader is known."""
+    metadata, told = led.log(led.metadata), []
+    asked = LeadershipValue(drained=(3,), asked=())
+    led.metadata.duties.ask_leadership(asked, "node 3 is drained", told.append)
+    assert led.leaderships == []
+    metadata.commit()
+    assert (led.leaderships, told) == ([asked], [])
+    spread_everywhere(led)
+    led.metadata.duties.ask_leadership(asked, "node 3 is drained", told.append)
+    assert told == [None, None], "asking again writes nothing"
+    metadata.lose()
+    led.metadata.duties.ask_leadership(NOTHING_ASKED, "", told.append)
+    assert told[2:] == [Unavailable.NOT_LEADER.value]
+    records = [record for body in metadata.bodies for record in records_of(body)]
+    restarted = CommittedCatalog(led.metadata)
+    restarted.restored(records, 9)
+    assert led.leaderships == [asked, asked]
 
 
 def test_the_format_level_is_raised_by_a_record_that_all_nodes_have(led: Bench) -> None:

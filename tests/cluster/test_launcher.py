@@ -61,6 +61,9 @@ def test_ports_stay_over_launches_on_a_directory(node: NodeProcess) -> None:
     again = launch_node(node.data)
     try:
         assert (again.port, again.http_port) == ports
+        again.let_go()
+        assert again.await_end(5.0) == EXIT_OK
+        assert "stopping: the launcher stops the cluster" in (again.data / "node.log").read_text()
     finally:
         again.kill()
 
@@ -98,6 +101,8 @@ def test_a_node_stops_when_its_launcher_is_killed(tmp_path: Path) -> None:
         launcher.stdout.close()
     wait_for_end(launched["pid"])
     assert (tmp_path / "node" / "shard-0" / "clean").exists()
+    log = (tmp_path / "node" / "node.log").read_text()
+    assert "stopping: the process that started this node has ended" in log
 
 
 def test_a_second_node_on_a_directory_is_refused_with_its_own_words(node: NodeProcess) -> None:

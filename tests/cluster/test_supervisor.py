@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from cluster.launching.supervisor import LogTail
-from cluster.launching.supervisor_socket import LINE_BYTES_MAX, SOCKET_FILE, NoSupervisor, ask, listening
+from cluster.supervisor_socket import LINE_BYTES_MAX, SOCKET_FILE, NoSupervisor, ask, listening
 from tests.report import count_fault
 from tests.support.waiting import wait_for_end
 

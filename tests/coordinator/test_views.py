@@ -15,7 +15,7 @@ from coordinator.state.machines import ClassicState, GroupState
 from records import topic_id_text
 from tests.support.classic_member import ClassicConsumer
 from tests.support.embedded_member import EmbeddedConsumer, settled
-from tests.support.group_client import Client
+from tests.support.group_client import Client, settle
 from tests.support.world import FIRST_TOPIC, WALL_START_MS, World
 from wire.apis import ApiKey
 from wire.messages.delete_groups import DeleteGroupsRequest
@@ -193,6 +193,20 @@ def test_since_when_a_group_is_in_its_state() -> None:
     a.leave()
     b.leave()
     assert (view_of(world)["state"], view_of(world)["state_since_ms"]) == ("Empty", wall(world))
+
+
+def test_a_group_that_relapses_is_unsettled_since_the_relapse_and_not_since_its_epoch() -> None:
+    world = World()
+    world.create_topic("orders", 4)
+    a, b = Client(world, "a", instance_id="i"), Client(world, "b")
+    settle([a, b])
+    world.sleep(12_000)
+    relapsed = WALL_START_MS + int(world.now_ms)
+    a.leave(for_good=False)
+    world.sleep(3_000)
+    assert (view_of(world)["state"], view_of(world)["state_since_ms"]) == ("Reconciling", relapsed)
+    world.failover()
+    assert view_of(world)["state_since_ms"] < relapsed, "the new leader knows the target's time alone"
 
 
 def wall(world: World) -> int:

@@ -8,6 +8,6 @@ Members of the classic protocol (`classic_requests.py`, `classic_generating.py`)
 replies may come with a later step (`classic_steps.py`).
 `play.py` plays a script to both sides step by step; `compare.py` compares the replies field by field, after
 mapping ids and epochs; `settled.py` judges assignments that hang on ties; `accepted.py` holds the differences
-that are known and wanted, each a predicate with a count and a row in docs/conformance.md. Whatever else
-differs is a defect: `minimise.py` shortens its script, which then goes to `regressions/`.
+that are known and wanted, each a predicate with a count and a row in docs/proofs/conformance.md. Whatever
+else differs is a defect: `minimise.py` shortens its script, which then goes to `regressions/`.
 """

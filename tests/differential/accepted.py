@@ -1,8 +1,8 @@
 """Known and intended differences: each a predicate on one field of one reply, and counted.
 
 Invariants: a predicate names the situation in which it holds, so that the same field is compared everywhere
-else. Each has a row under "Accepted differences" in docs/conformance.md with its name. Together they mask at
-most `MASKED_MAX` of the replies (`run.py`).
+else. Each has a row under "Accepted differences" in docs/proofs/conformance.md with its name. Together they
+mask at most `MASKED_MAX` of the replies (`run.py`).
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from tests.differential.write_order import beside, out_of_order
 from wire.apis import ApiKey
 from wire.messages.list_groups import ListGroupsRequest
 
-CONFORMANCE = Path(__file__).parents[2] / "docs" / "conformance.md"
+CONFORMANCE = Path(__file__).parents[2] / "docs" / "proofs" / "conformance.md"
 ASKED = Asked(ApiKey.LIST_GROUPS, 5, ListGroupsRequest())
 
 
@@ -220,6 +220,7 @@ def two_nodes(tmp_path: Path, **other: str) -> Iterator[tuple[tuple[str, int], t
             assert list(out_of_order(decisions)) == []
 
 
+@pytest.mark.thorough
 async def test_a_node_that_differs_in_one_thing_is_found_and_the_script_shortened(tmp_path: Path) -> None:
     """One node allows fewer members per group; only the refused join shows it."""
     joins = [f"join {who} topics=t3 assignor=range" for who in "abcde"]
@@ -248,6 +249,7 @@ async def test_an_expiry_that_never_comes_is_a_failure(
     assert str(failure.complaint).endswith(NOTHING_EXPIRED)
 
 
+@pytest.mark.thorough
 async def test_two_equal_nodes_do_not_differ(tmp_path: Path) -> None:
     with two_nodes(tmp_path) as addresses:
         arena = await make_arena(addresses, "e", (OURS, OURS))

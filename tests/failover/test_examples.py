@@ -8,6 +8,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from tests.support.waiting import wait_for
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PARTITIONS = 12
 WITHIN_S = 40.0
+QUORATE = [sys.executable, "-P", "-m", "quorate"]
 
 
 @pytest.fixture(autouse=True)
@@ -63,14 +66,14 @@ class Said:
 
 
 @contextmanager
-def program(name: str, bootstrap: str, out: Path) -> Iterator[Said]:
-    """Run an example until the block ends, then end it with Ctrl-C."""
+def program(name: str, bootstrap: str, out: Path, ending: signal.Signals = signal.SIGINT) -> Iterator[Said]:
+    """Run an example until the block ends, then end it, as with Ctrl-C or by `ending`."""
     with out.open("wb") as file:
         command = [sys.executable, "-P", str(EXAMPLES / name), bootstrap]
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)
     try:
         yield Said(out)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ending)
         assert process.wait(WITHIN_S) == 0, out.read_text()
     finally:
         process.kill()
@@ -102,3 +105,39 @@ def test_the_quickstart_works_as_typed(cluster: ClusterProcess, tmp_path: Path) 
             for one in (first, second):
                 one.wait(r"mine now:( orders-\d+){6}\n")
                 one.wait(r"orders-\d+ offset 0: order \d+")
+
+
+def test_the_consumer_says_little_while_no_node_is_there(cluster: ClusterProcess, tmp_path: Path) -> None:
+    """librdkafka has about twenty lines a second to say then."""
+    for node in cluster.nodes:
+        node.kill()
+    with program("consumer.py", cluster.bootstrap, tmp_path / "out") as said:
+        said.wait("Connection refused")
+        for node in cluster.nodes:
+            node.spawn()
+        said.wait(rf"mine now:( orders-\d+){{{PARTITIONS}}}\n")
+        stamps = [
+            datetime.fromisoformat(stamp)
+            for stamp in re.findall(r"^(\S+ [\d:]+),\d+ consumer: ", said.text, re.MULTILINE)
+        ]
+    assert stamps
+    assert all((after - before).total_seconds() >= 29 for before, after in pairwise(stamps))
+    own = r"(?:\S+ [\d:]+,\d+ consumer: |mine now:|given up:|leaving$|orders-\d+ offset)"
+    assert [line for line in said.text.splitlines() if not re.match(own, line)] == []
+
+
+def test_a_consumer_that_gets_sigterm_leaves_its_group(
+    cluster: ClusterProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one has its partitions long before the session of 45 s would have ended."""
+    with program("consumer.py", cluster.bootstrap, tmp_path / "stays") as stays:
+        stays.wait(rf"mine now:( orders-\d+){{{PARTITIONS}}}\n")
+        monkeypatch.setenv("CLIENT_ID", "leaver")
+        with program("consumer.py", cluster.bootstrap, tmp_path / "leaves", signal.SIGTERM) as leaves:
+            leaves.wait(rf"mine now:( orders-\d+){{{PARTITIONS // 2}}}\n")
+            described = [*QUORATE, "groups", "describe", "billing", "-b", cluster.bootstrap]
+            told = subprocess.run(described, capture_output=True, text=True, timeout=30, check=True).stdout
+            assert re.search(r"\bleaver\b", told)
+            assert re.search(r"\bbilling-\d+\b", told)
+        assert leaves.text.count("leaving\n") == 1
+        stays.wait(rf"(?s)mine now:.*mine now:.*mine now:( orders-\d+){{{PARTITIONS}}}\n")

@@ -438,7 +438,7 @@ def test_a_leader_whose_disk_fills_gives_its_shards_away_and_loses_nothing(
     assert refused.returncode != 0
     assert "node 3 cannot serve: its disk is full" in refused.stderr
     shown = quorate("cluster", "status", "--url", leader.url)
-    assert "node 3 cannot serve shard-1: its disk is full" in shown.stdout
+    assert "node 3 cannot serve shard 1: its disk is full" in shown.stdout
     small_disk.free()
     wait_for_line(full, "writes are accepted again")
     wait_for(lambda: leader_of(cluster.nodes, group_id) is full, "it leads again")

@@ -141,7 +141,7 @@ def _check_files(lost: NodeProcess, others: list[NodeProcess]) -> None:
     for shard in (METADATA_SHARD, *BUSY_SHARDS):
         decided = min(ShardReader(node.data, shard).highest_commit() for node in nodes)
         words = ["--json", "--shard", "metadata" if shard == METADATA_SHARD else str(shard)]
-        words += ["--from", "1", "--to", str(decided)]
+        words += ["--since", "1", "--until", str(decided)]
         dumps = [_dump(node, *words) for node in nodes]
         assert len(dumps[0]) == decided > 0
         assert all(dump == dumps[0] for dump in dumps), f"shard {shard} differs"

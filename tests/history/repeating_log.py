@@ -44,12 +44,13 @@ class Repeating(MemoryReader):
     """The same few groups repeatedly, generated when they are read."""
 
     rounds = 0
+    step_ms = 100
 
     def frames(self, from_index: int | None = None, to_index: int | None = None) -> Iterator[Frame]:
         bodies = [encode_entry(cause, raws) for cause, raws in _round()]
         for index in range(from_index or 1, min(self.rounds * len(bodies), to_index or 1 << 60) + 1):
             body = bodies[(index - 1) % len(bodies)]
-            yield _frame(index, NOON_MS + index * 100, 3, body)
+            yield _frame(index, NOON_MS + index * self.step_ms, 3, body)
 
 
 def _round() -> Iterator[tuple[Cause, list]]:  # type: ignore[type-arg]

@@ -31,7 +31,7 @@ SHARD = "shard-0"
 
 NEEDS: dict[str, list[str]] = {
     "owner": ["--at", "end"],
-    "diff": ["--from", "start", "--to", "end"],
+    "diff": ["--since", "start", "--until", "end"],
     "export": ["--format", "jsonl", "--output", "{tmp}/tables", "--force"],
     "whatif": ["--assignor", "range"],
 }
@@ -48,8 +48,8 @@ def words_of(name: str, path: Path, tmp_path: Path) -> list[str]:
     from typer.main import get_command
 
     command = get_command(log.app).commands[name]  # type: ignore[attr-defined]
-    metavar = next((str(one.metavar) for one in command.params if one.param_type_name == "argument"), "DIR")
-    given = {"DIR": str(path), "GROUP": GROUP, "TOPIC-PARTITION": f"{TOPIC}-0", "T-P": f"{TOPIC}-0"}
+    metavar = next((str(one.metavar) for one in command.params if one.param_type_name == "argument"), "")
+    given = {"[DIR]": str(path), "[DIR]...": str(path), "GROUP": GROUP, "TOPIC-PARTITION": f"{TOPIC}-0"}
     words = [given[word] for word in metavar.split() if word in given]
     if name == "compare":
         words = [str(path), str(path.parent / "copy")]

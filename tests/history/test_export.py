@@ -368,7 +368,7 @@ def test_without_pyarrow_parquet_says_what_is_missing(
     log: NodeLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(CannotWrite, match=r"pip install -e '\.\[export\]'"):
+    with pytest.raises(CannotWrite, match=r"run `pip install -e '\.\[export\]'` in"):
         export(log, tmp_path, "parquet")
     assert _names(tmp_path) == []
 
@@ -376,9 +376,9 @@ def test_without_pyarrow_parquet_says_what_is_missing(
 # Documents, memory.
 
 
-def test_the_page_on_history_has_every_table() -> None:
+def test_the_page_on_the_pipeline_has_every_table() -> None:
     rows = [f"| `{table.name}` | {table.means} |" for table in SCHEMAS.values()]
-    assert "\n".join(rows) in (ROOT / "docs" / "history.md").read_text()
+    assert "\n".join(rows) in (ROOT / "docs" / "pipeline.md").read_text()
 
 
 def test_every_column_is_listed() -> None:
@@ -386,7 +386,7 @@ def test_every_column_is_listed() -> None:
     for table in SCHEMAS.values():
         assert f"### Table {table.name}\n\n{table.means}\n" in listed
         for one in table.columns:
-            assert f"| `{one.name}` | {one.kind}" in listed
+            assert f"| `{one.name}` | {one.kind.exported}" in listed
             assert f"| {one.means} |" in listed
 
 

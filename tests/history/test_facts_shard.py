@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from history.diagnoses.keeping import _joined
 from history.facts import shard as shard_facts
+from history.facts.checkpoint import dump_builder
 from history.facts.group import FactsBuilder, facts_of
 from history.facts.rows import GroupRows
 from history.facts.shard import facts_of_all, rows_of
@@ -16,9 +16,21 @@ from history.reading.catalog import CatalogHistory
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import Walk
-from records import Cause, Entry, Trigger, encode_record
+from records import Cause, Entry, MemberState, Trigger, encode_record
 from tests.support.disk_node import DiskNode
-from tests.support.memory_log import GROUP, NOON_MS, current, gone, group_epoch, member
+from tests.support.memory_log import (
+    GROUP,
+    NOON_MS,
+    Writer,
+    current,
+    gone,
+    group_epoch,
+    group_topics,
+    member,
+    target,
+    target_epoch,
+)
+from tests.support.payments_log import joined
 
 GROUPS = ("billing", "payments", "search")
 
@@ -104,6 +116,38 @@ def test_what_is_handed_over_is_forgotten(log: NodeLog) -> None:
     assert max(kept) <= 3 * (6 + 16 + 1)
 
 
+def stuck_group(epochs: int) -> Writer:
+    """Ann keeps partition 0, which the target gives to Bob, while the group goes from epoch to epoch."""
+    log = Writer()
+    log.append(
+        joined("ann"), member("ann", "app"), group_topics(2, 1), group_epoch(1),
+        target("ann", 0, 1), target_epoch(1), current("ann", 1, (0, 1)),
+    )  # fmt: skip
+    log.after(1_000).append(
+        joined("bob"), member("bob", "app"), group_epoch(2), target("ann", 1), target("bob", 0),
+        target_epoch(2), current("bob", 2, (), state=MemberState.UNRELEASED_PARTITIONS),
+    )  # fmt: skip
+    for epoch in range(3, epochs + 1):
+        log.after(1_000).append(joined("bob"), group_epoch(epoch), target_epoch(epoch))
+    return log
+
+
+def test_a_stuck_group_is_handed_over_but_for_the_epoch_that_waits() -> None:
+    log, facts = stuck_group(400), shard_facts.ShardFacts(0, CatalogHistory())
+    sizes: list[int] = []
+    handed: list[int] = []
+    for frame in log.log.frames():
+        facts.take(frame)
+        for part in facts.drain():
+            handed += (row.epoch for row in part.epochs)
+        sizes.append(len(dump_builder(facts.builders[GROUP])))
+    (rest,) = facts.finish()
+    assert handed == [1, *range(3, 400)]
+    assert [row.epoch for row in rest.epochs] == [2, 400]
+    assert rest.epochs[0].waits[0].to_index is None
+    assert max(sizes) < 1.1 * max(sizes[:40])
+
+
 def test_what_began_together_is_in_one_order_however_it_is_handed_over() -> None:
     """Members that a snapshot names begin with it; the one that left first was mentioned first."""
     joined = [encode_record(one) for name in "ba" for one in (member(name, "app"), current(name, 1, ()))]
@@ -121,4 +165,6 @@ def test_what_began_together_is_in_one_order_however_it_is_handed_over() -> None
                 parts.append(builder.drain())
     sessions = [session.member_id for session in whole.finish().sessions]
     assert sessions == ["a", "b"]
-    assert [session.member_id for session in _joined([*parts, parted.finish()]).sessions] == sessions
+    joined_again = [one for part in (*parts, parted.finish()) for one in part.sessions]
+    joined_again.sort(key=lambda one: (one.from_index, one.member_id))
+    assert [session.member_id for session in joined_again] == sessions

@@ -1,4 +1,4 @@
-"""Times, durations, ranges, tables and names."""
+"""Times, durations, ranges and names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from history.render import (
     duration,
     parse_time,
     ranges,
-    table,
 )
 from tests.support.memory_log import NOON_MS
 
@@ -79,20 +78,11 @@ def test_a_wrong_time_is_refused_with_what_is_accepted() -> None:
         parse_time("yesterday")
 
 
-def test_a_table_wraps_only_its_prose_and_keeps_its_width() -> None:
-    why, who = "because " * 12, "m1: orders 0-2 | m2: orders 3-5"
-    lines = table(("epoch", "why", "who"), [("1", why.strip(), who), ("2", "short", "m1")], width=60)
-    assert max(map(len, lines)) <= 60
-    assert " ".join(line[7:] for line in lines).count("because") == 12
-    assert lines[2].startswith("1  ")
-    assert sum(line.startswith("1") for line in lines) == 1
-
-
 def test_a_name_is_never_given_twice() -> None:
     names = MemberNames()
-    assert names.name("m1") == "m1"  # short ids stay
-    assert names.name("Xk2VtmqySmmkHkQ1hNLg7A") == "m2"
-    assert names.name("pQ8ZB7TfQbaOQz2wCUDBXg") == "m3"
-    assert names.name("m3") == "m4"
-    assert names.name("Xk2VtmqySmmkHkQ1hNLg7A") == "m2"
-    assert names.legend() == {"m2": "Xk2VtmqySmmkHkQ1hNLg7A", "m3": "pQ8ZB7TfQbaOQz2wCUDBXg", "m4": "m3"}
+    assert names.name("x1") == "x1"  # short ids stay
+    assert names.name("Xk2VtmqySmmkHkQ1hNLg7A") == "x2"
+    assert names.name("pQ8ZB7TfQbaOQz2wCUDBXg") == "x3"
+    assert names.name("x3") == "x4"
+    assert names.name("Xk2VtmqySmmkHkQ1hNLg7A") == "x2"
+    assert names.legend() == {"x2": "Xk2VtmqySmmkHkQ1hNLg7A", "x3": "pQ8ZB7TfQbaOQz2wCUDBXg", "x4": "x3"}

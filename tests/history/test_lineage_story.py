@@ -5,7 +5,8 @@ REWRITE_GOLDEN=1 records the texts again.
 
 from __future__ import annotations
 
-from history.answers.findings import findings, findings_text
+from history.answers.findings import findings
+from history.answers.findingstext import findings_text
 from history.answers.owner import owner, owner_text, parse_partition
 from history.answers.statediff import diff, diff_text
 from history.answers.stats import stats
@@ -191,10 +192,12 @@ def test_consumers_that_were_found_dead_are_findings() -> None:
     assert kinds["MEMBER_PAUSED"].is_certain, "no node notes anything of this protocol: the log proves it"
     assert "Ping, Stop and Start" in kinds["MEMBER_PAUSED"].words
     assert kinds["EXPIRED_AFTER_FAILOVER"].members == ("c3",)
-    assert "where     round 4" in "\n".join(findings_text(found, UTC_STYLE))
+    assert ", round 4, over after" in "\n".join(findings_text(found, UTC_STYLE))
     found = findings(node(story(REWRITE)))
     kinds = {one.kind: one for group in found.groups for one in group.findings}
-    assert kinds.keys() == {"SESSION_EXPIRED", "REBALANCE_TIMED_OUT", "FAILOVER"}
+    assert kinds.keys() == {"SESSION_EXPIRED", "REBALANCE_TIMED_OUT"}
+    ((failover,),) = [one.findings for one in found.shards]
+    assert failover.kind == "FAILOVER"
     assert kinds["REBALANCE_TIMED_OUT"].members[0] == "g-00000001"
     assert "did not send JoinGroup within its session timeout of 3.0 s" in kinds["REBALANCE_TIMED_OUT"].words
 

@@ -64,6 +64,24 @@ def test_a_clock_that_ends_a_window_comes_after_its_begin(after_ms: int | None, 
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("12:05", ms(2026, 3, 1, 12, 5)),
+        ("11:40", ms(2026, 3, 1, 11, 40)),
+        ("11:50", ms(2026, 3, 1, 11, 50)),
+        ("23:50", ms(2026, 3, 1, 23, 50)),
+        ("23:55", ms(2026, 2, 28, 23, 55)),
+    ],
+)
+def test_a_clock_outside_of_a_short_log_is_the_nearest_one(text: str, expected: int) -> None:
+    """It lasts from 11:45 to noon."""
+    found = parse_moment(text, UTC_STYLE).resolved(
+        now_ms=NOW_MS, begin_ms=END_MS - 900_000, end_ms=END_MS, style=UTC_STYLE
+    )
+    assert found == (None, expected)
+
+
+@pytest.mark.parametrize(
     ("text", "end", "expected"),
     [
         ("03:30", "2026-03-29T10:00Z", "2026-03-29T01:30Z"),

@@ -11,10 +11,23 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from history.answers.stats import stats
+from history.diagnoses import findings_of
+from history.facts.group import facts_of
 from history.facts.rows import GroupRows
+from history.pages.stats import stats_page
 from history.pages.timeline import timeline_page
+from history.pages.whatif import whatif_page
+from history.reading.groups import groups_of
+from history.reading.node import NodeLog
 from history.render import UTC_STYLE
-from tests.support.browser import Tab, browser_path, opened
+from history.whatif.answer import whatif
+from history.whatif.settings import WhatIf
+from records.ids import METADATA_SHARD
+from tests.history.members import History
+from tests.support import classic_log
+from tests.support.browser import MISPLACED, Tab, browser_path, opened
+from tests.support.payments_log import group_log, metadata_log
 from tests.support.timeline_logs import BILLING, HOSTILE, billing_log, crowd_facts, facts_in, finding, renamed
 
 BROWSER = browser_path()
@@ -68,9 +81,9 @@ async def test_the_page_works_from_the_keyboard(facts: GroupRows, tab: Tab, tmp_
     await shown(tab, timeline_page(facts, [finding(facts)], style=UTC_STYLE), tmp_path)
     begin = facts.epochs[0].timestamp_ms
     opened_at = [row.timestamp_ms - begin for row in facts.epochs]
-    assert await cursor(tab) == opened_at[4] - 3_000, "it begins at the finding"
-    await tab.press("n")
-    assert await cursor(tab) == opened_at[4]
+    assert await cursor(tab) == opened_at[4], "it begins where the finding is at its worst"
+    opened = await tab.evaluate("document.getElementById('opened').innerText")
+    assert "opens at the gravest finding, SILENT_MEMBER, at 2026-03-01 12:00:42.010+00:00" in opened
     said = await panel(tab)
     assert "Epoch 5" in said
     assert "session of m2 (app-2) expired" in said
@@ -228,6 +241,50 @@ async def test_nothing_stands_out_of_the_window(
     await tab.press("n")
     await tab.press("p")
     assert await tab.evaluate(sizes) == before, "a picture that is drawn again keeps its size"
+
+
+async def test_on_a_phone_no_word_is_broken_and_nothing_lies_outside(
+    facts: GroupRows, tab: Tab, tmp_path: Path
+) -> None:
+    log = NodeLog("n", {METADATA_SHARD: metadata_log().log, 0: group_log().log}, 1)
+    script = History(4, ("range", "uniform")).run(30_000).recorded()
+    pages = [
+        timeline_page(facts, [finding(facts, kind="EXPIRED_AFTER_FAILOVER")] * 6, style=UTC_STYLE),
+        stats_page(stats(log), style=UTC_STYLE),
+        whatif_page(whatif(script, WhatIf(session_timeout_ms=20_000)), style=UTC_STYLE),
+    ]
+    for page in pages:
+        await shown(tab, page, tmp_path, width=390)
+        assert await tab.evaluate(MISPLACED) == []
+        assert await tab.evaluate("document.documentElement.scrollWidth") == 390
+
+
+async def test_the_strip_has_the_axis_of_the_lanes(facts: GroupRows, tab: Tab, tmp_path: Path) -> None:
+    await shown(tab, timeline_page(facts, [finding(facts)], style=UTC_STYLE), tmp_path)
+    box = "(id => JSON.parse(JSON.stringify(document.getElementById(id).getBoundingClientRect())))"
+    strip, lanes = await tab.evaluate(f"{box}('overview')"), await tab.evaluate(f"{box}('lanes')")
+    assert (strip["left"], strip["width"]) == (lanes["left"], lanes["width"])
+    x = lanes["left"] + lanes["width"] * 0.6
+    await tab.mouse("mousePressed", x, lanes["top"] + 40, held=True)
+    await tab.mouse("mouseReleased", x, lanes["top"] + 40)
+    at = await cursor(tab)
+    await tab.mouse("mousePressed", x, strip["top"] + 30, held=True)
+    await tab.mouse("mouseReleased", x, strip["top"] + 30)
+    assert await cursor(tab) == at
+
+
+async def test_the_join_phase_of_a_classic_group_is_shown_before_its_epoch(tab: Tab, tmp_path: Path) -> None:
+    log = NodeLog("classic", {METADATA_SHARD: metadata_log().log, 0: classic_log.group_log().log}, 1)
+    facts = facts_of(log, groups_of(log)[0])
+    await shown(tab, timeline_page(facts, findings_of(facts, None), style=UTC_STYLE), tmp_path)
+    said = f"{CURSOR}.getAttribute('aria-valuetext')"
+    assert await tab.evaluate(said) == "12:02:02.000, epoch 4, Stable", (
+        "it opens at the reason, not before it"
+    )
+    begun = facts.epochs[0].timestamp_ms + 60_000
+    await tab.evaluate(f"void (location.hash = '#at={begun}')")
+    await tab.drawn()
+    assert await tab.evaluate(said) == "12:01:02.000, epoch 3, PreparingRebalance"
 
 
 async def test_two_hundred_members_a_thousand_partitions_and_thousands_of_epochs(

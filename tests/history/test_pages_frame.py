@@ -14,8 +14,20 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from history.pages.frame import embedded, escaped, page, section, table_html, tiles, zone_offsets
-from history.render import TimeStyle
+from history.pages.frame import (
+    Markup,
+    Provenance,
+    embedded,
+    escaped,
+    page,
+    section,
+    shortened,
+    table_html,
+    tiles,
+    time_axis,
+    zone_offsets,
+)
+from history.render import UTC_STYLE, TimeStyle
 from tests.history.html_elements import Elements
 
 HOSTILE = "</script><img src=x onerror=alert(1)><!--\u2028\"'&{{$title}}"
@@ -32,6 +44,7 @@ def hostile_page() -> str:
         + section(HOSTILE, escaped(HOSTILE), fold=True),
         data={HOSTILE: [HOSTILE, "\ud800"]},
         rests_on=[HOSTILE],
+        provenance=Provenance(command=HOSTILE, source=HOSTILE, written_at="now"),
     )
 
 
@@ -67,6 +80,29 @@ def test_a_page_refers_to_nothing_outside() -> None:
     text = page(title="t", body="")
     assert not re.search(r"https?:|//[a-z]|@import|url\(|srcset|<link|fetch\(|XMLHttp|WebSocket", text)
     assert not [a for _, a in Elements(text).tags if "src" in a or "href" in a or "style" in a]
+
+
+def test_long_names_that_begin_alike_are_told_apart() -> None:
+    names = [f"production.eu-central-1.payments-reconciliation-{one}" for one in ("alpha", "beta")]
+    shown = [shortened(name) for name in names]
+    assert shown[0] != shown[1]
+    assert {len(name) for name in shown} == {40}
+    assert shortened("short") == "short"
+
+
+def test_a_cell_of_a_stacked_table_bears_the_name_of_its_column() -> None:
+    rows = [["billing", 3, Markup("<b>x</b>")]]
+    text = table_html(["group", HOSTILE, ""], rows, numbers=[1], stacked=True)
+    cells = [attributes for tag, attributes in Elements(text).tags if tag == "td"]
+    assert cells == [{"data-label": "group"}, {"class": "number", "data-label": HOSTILE}, {}]
+    assert "<b>x</b>" in text
+    assert "data-label" not in table_html(["group"], [["billing"]])
+
+
+def test_an_axis_has_dates_unless_it_is_of_one_day() -> None:
+    noon, hour_ms = 1_772_366_400_000, 3_600_000  # 2026-03-01
+    assert "<span>12:00:00</span><span>12:30:00</span>" in time_axis(noon, noon + hour_ms, UTC_STYLE)
+    assert "<span>2026-03-03 12:00</span></p>" in time_axis(noon, noon + 48 * hour_ms, UTC_STYLE)
 
 
 def test_offsets_follow_the_zone_over_its_changes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC
 from itertools import pairwise
 from pathlib import Path
@@ -156,6 +157,40 @@ def test_findings_come_gravest_first_and_call_members_by_their_names(facts: Grou
     assert data["findings"][0]["members"] == [1]
 
 
+def test_the_page_opens_where_the_gravest_finding_is_at_its_worst(facts: GroupRows) -> None:
+    expired = facts.epochs[4]
+    data = timeline_data(facts, [finding(facts)], style=UTC_STYLE)
+    assert data["opens"] == {"finding": 0, "at": expired.timestamp_ms - data["from"]}, (
+        "partitions have no owner"
+    )
+    flapping = finding(
+        facts, kind="FLAPPING", from_ms=facts.epochs[0].timestamp_ms, to_ms=expired.timestamp_ms - 1
+    )
+    stuck = finding(facts, kind="STUCK", from_ms=expired.timestamp_ms, to_ms=expired.timestamp_ms + 9_000)
+    for errors in ([flapping, stuck], [stuck, flapping]):
+        grave = [replace(one, severity=Severity.ERROR) for one in errors]
+        data = timeline_data(facts, [finding(facts), *grave], style=UTC_STYLE)
+        assert data["findings"][data["opens"]["finding"]]["kind"] == "STUCK"
+    created = finding(facts, from_ms=facts.epochs[0].timestamp_ms, to_ms=facts.epochs[1].timestamp_ms - 1)
+    opens = timeline_data(facts, [created, finding(facts)], style=UTC_STYLE)["opens"]
+    assert opens["finding"] == 1, "every group has the unrest in which it is created"
+    notes = [finding(facts, severity=Severity.NOTE)]
+    assert timeline_data(facts, notes, style=UTC_STYLE)["opens"] is None
+    late = timeline_data(facts, [finding(facts)], style=UTC_STYLE, from_ms=expired.timestamp_ms + 5_000)
+    assert late["opens"]["at"] == 0, "a window may begin later"
+
+
+def test_findings_beyond_the_first_are_folded_and_dated_if_they_are_of_several_days(facts: GroupRows) -> None:
+    page = timeline_page(facts, [finding(facts)] * 7, style=UTC_STYLE)
+    assert page.count("<li data-finding=") == 7
+    assert "<summary>3 more, the graver first</summary>" in page
+    assert "<time>12:00:39.010</time>" in page
+    later = finding(facts, from_ms=finding(facts).from_ms + 86_400_000)
+    assert "<time>2026-03-02 12:00:39.010</time>" in timeline_page(
+        facts, [finding(facts), later], style=UTC_STYLE
+    )
+
+
 def test_a_window_cuts_the_picture_and_keeps_the_epoch_that_it_begins_in(facts: GroupRows) -> None:
     begin, end = facts.epochs[3].timestamp_ms + 2_000, facts.epochs[5].timestamp_ms + 2_000
     data = timeline_data(facts, (), style=UTC_STYLE, from_ms=begin, to_ms=end)
@@ -290,7 +325,7 @@ def test_a_group_that_ended_and_began_again() -> None:
 def test_figures_are_sums_of_rows(facts: GroupRows) -> None:
     said = dict(figures(facts))
     assert said["epochs"] == "7"
-    assert said["members at most"] == "3"
+    assert said["members at once, at most"] == "3"
     assert said["partitions"] == "22"
     assert said["takeovers"] == "0"
     assert said["unowned partition-time"] == "11.5 s"
@@ -320,4 +355,4 @@ def test_faults_of_an_operator_are_marked_and_listed(facts: GroupRows) -> None:
     assert data["faults"] == [{"at": note["at_ms"] - data["from"], "words": words}]
     page = timeline_page(facts, (), style=UTC_STYLE, notes=[note])
     assert "Faults set by an operator: 1" in page
-    assert f"<td>{words}</td>" in page
+    assert f">{words}</td>" in page

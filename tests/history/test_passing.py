@@ -175,4 +175,4 @@ def test_the_facts_of_all_groups_need_memory_for_the_state_not_for_the_log(
         return _peak(lambda: sum(1 for _ in rows_of(0, log.catalog(), Walk(0, log.reader(0)))))
 
     peak(500)  # what is made once is made
-    assert peak(48_000) < 2 * peak(6_000), "of eight times as many; what other tests left warm counts, too"
+    assert peak(24_000) < 2 * peak(3_000), "of eight times as many; what other tests left warm counts, too"

@@ -11,9 +11,8 @@ import pytest
 from history.answers.figures import LARGEST, SMALLEST, Figures, rounded, summed
 from history.answers.stats import Stats, stats
 from history.answers.statstext import derived, stats_text
-from history.diagnoses.keeping import KeptRows
+from history.diagnoses.case import Horizon
 from history.facts.rows import TopicPartition
-from history.facts.shard import facts_of_all
 from history.pages.stats import stats_page
 from history.reading.node import NodeLog
 from history.reading.source import NothingToRead
@@ -159,12 +158,8 @@ def test_in_parts_the_same_diagnoses_are_found(world: World, monkeypatch: pytest
     log = _log_of(world)
     whole = stats(log)
     monkeypatch.setattr("history.answers.stats.DRAIN_ENTRIES", 7)
+    monkeypatch.setattr("history.diagnoses.incremental.CHECK_ROWS", 1)
     assert stats(log) == whole
-    kept = KeptRows(rows_max=10)
-    for facts in facts_of_all(log, 0):
-        kept.take(facts)
-    assert kept.is_full
-    assert not list(kept.findings(0, ()))
 
 
 def test_spans_are_rounded_down_by_less_than_one_in_128() -> None:
@@ -220,7 +215,7 @@ def test_a_partition_stalls_by_its_own_usual_interval_or_that_of_others() -> Non
     assert (own.quiet_ms, own.usual_ms, own.member_id) == (30_000, 1_000, "ann")
     assert (others.quiet_ms, others.last_commit_ms) == (38_000, None)
     assert found.total.longest_silence_ms == 30_000
-    assert "orders-1 of payments: ann owns it, no commit for 30.0 s" in "\n".join(
+    assert "orders-1 of payments: ann (app) owns it, no commit for 30.0 s" in "\n".join(
         stats_text(found, UTC_STYLE)
     )
     in_time = stats(opened(log.log), until_ms=NOON_MS + 8_000 + 9_999)
@@ -250,12 +245,38 @@ def test_a_group_that_only_commits_is_counted_too() -> None:
     assert (group.commits[0].usual_ms, group.commits[0].longest_silence_ms) == (500, 500)
 
 
+@pytest.mark.parametrize("drain_entries", [1, 1_000])
+def test_a_group_that_was_stuck_settles_after_all_of_its_unsettled_epochs(
+    drain_entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Epoch 2 waits for Ann, 40 others begin, she lets go 50 s later. Later ones settle at once."""
+    monkeypatch.setattr("history.answers.stats.DRAIN_ENTRIES", drain_entries)
+    log = Writer()
+    first = (member("ann", "app"), group_topics(2, 1), group_epoch(1), target("ann", 0, 1), target_epoch(1))
+    log.append(joined("ann"), *first, current("ann", 1, (0, 1)))
+    waiting = current("bob", 2, (), state=MemberState.UNRELEASED_PARTITIONS)
+    moved = (group_epoch(2), target("ann", 1), target("bob", 0), target_epoch(2))
+    log.after(1_000).append(joined("bob"), member("bob", "app"), *moved, waiting)
+    for epoch in range(3, 43):
+        log.after(1_000).append(joined("bob"), group_epoch(epoch), target_epoch(epoch))
+    log.after(10_000).append(
+        Cause(trigger=Trigger.HEARTBEAT), current("ann", 42, (1,)), current("bob", 42, (0,))
+    )
+    for epoch in range(43, 80):
+        settled = (current("ann", epoch, (1,)), current("bob", epoch, (0,)))
+        log.after(1_000).append(joined("bob"), group_epoch(epoch), target_epoch(epoch), *settled)
+    (group,) = stats(opened(log.log)).groups
+    assert group.figures.settled == {0: 1 + 37, rounded(50_000): 1}
+    assert group.figures.settle_max_ms == 50_000
+
+
 # Memory.
 
 
 def _peak(rounds: int, monkeypatch: pytest.MonkeyPatch) -> int:
     monkeypatch.setattr("history.answers.stats.DRAIN_ENTRIES", 200)
-    monkeypatch.setattr("history.answers.stats.KeptRows", lambda: KeptRows(rows_max=300))
+    for name in ("NEAR", "FAR"):  # the shorter log is longer than what is remembered
+        monkeypatch.setattr(f"history.diagnoses.incremental.{name}", Horizon(10_000, 10_000))
     reader = Repeating()
     reader.rounds = rounds
     log = opened(reader)
@@ -264,13 +285,16 @@ def _peak(rounds: int, monkeypatch: pytest.MonkeyPatch) -> int:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.total.commits == rounds * 30
-    assert "diagnoses are not counted" in found.remarks[0]
     return peak
 
 
 def test_ten_times_the_log_takes_no_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing grows: 516 kB at 20 and 50 rounds, 639 at 40, 644 at 200, 656 at 800.
+
+    How many rows wait for the rules, up to twice as many as are remembered, differs with a walk's length.
+    """
     _peak(20, monkeypatch)
-    assert _peak(200, monkeypatch) < 1.2 * _peak(20, monkeypatch)
+    assert _peak(200, monkeypatch) < 1.5 * _peak(20, monkeypatch)
 
 
 # The page.

@@ -38,11 +38,28 @@ def test_all_groups_and_one_are_told_alike(
     known, path = saved
     code, every, _ = run(capsys, "findings", path, "--utc")
     assert code == 0
-    assert run(capsys, "findings", path, GROUP, "--utc")[1] == every
+    one = run(capsys, "findings", path, GROUP, "--utc")[1]
+    assert one.replace(f"in group {GROUP}", "in 1 group") == every
     for truth in known.truths:
         assert truth.kind in every
         assert all(member in every for member in truth.members)
-    assert every.rstrip().endswith("1 group read: 2 findings in 1 of them")
+    assert every.startswith("2 findings from 2023-11-14 ")
+    assert every.splitlines()[1] == "1 error and 1 warning in 1 group"
+
+
+def test_findings_less_grave_than_asked_for_are_left_out_and_counted(
+    saved: tuple[Known, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fenced, paused = saved[0].truths
+    out = run(capsys, "findings", saved[1], "--severity", "error")[1]
+    assert (fenced.kind in out, paused.kind in out) == (True, False)
+    assert "1 error in 1 group; 1 milder finding left out" in out
+    answer = json.loads(run(capsys, "findings", saved[1], "--severity", "error", "--json")[1])
+    assert [one["kind"] for group in answer["groups"] for one in group["findings"]] == [fenced.kind]
+    assert answer["milder"] == 1
+    code, _, err = run(capsys, "findings", saved[1], "--severity", "grave")
+    assert code == ExitCode.USAGE
+    assert "error" in err
 
 
 def test_json_has_every_field(saved: tuple[Known, str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,8 +101,8 @@ def test_a_quiet_log_is_told_as_one(tmp_path: Path, capsys: pytest.CaptureFixtur
     QUIET["rolling restart"].run(1).world.save(str(tmp_path))
     code, out, _ = run(capsys, "findings", str(tmp_path))
     assert code == 0
-    assert out.rstrip().endswith("1 group read: nothing odd")
-    assert f"Group {GROUP}: nothing odd" in run(capsys, "findings", str(tmp_path), GROUP)[1]
+    assert out.startswith("nothing odd in 1 group from ")
+    assert f"nothing odd in group {GROUP} from " in run(capsys, "findings", str(tmp_path), GROUP)[1]
 
 
 def test_a_group_that_is_not_there_gets_those_that_are(

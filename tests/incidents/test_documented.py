@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from history.answers.findings import rules_text
+from history.answers.findingstext import rules_text
 from history.diagnoses import RULES, Rule
 
 PAGE = Path(__file__).parents[2] / "docs" / "history.md"

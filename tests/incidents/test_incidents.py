@@ -7,6 +7,7 @@ must be needed: without it something is missed.
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from itertools import product
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from history.diagnoses import RULES
 from tests.report import count_fault
 from tests.support.incidents.scenarios import INCIDENTS
+from tests.support.incidents.truth import Known
 
 from .score import SCORE, judge, judge_explanation
 
@@ -50,15 +52,20 @@ def test_a_hundred_incidents_are_provoked() -> None:
     assert len(INCIDENTS) * len(SEEDS) >= 100
 
 
+@cache
+def provoked(name: str) -> Known:
+    return INCIDENTS[name].run(1)
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_without_any_one_rule_an_incident_is_missed(name: str) -> None:
     """The score can fail, and no rule is superfluous."""
     rules = [rule for rule in RULES.values() if rule.name != name]
-    for scenario in INCIDENTS.values():
-        known = scenario.run(1)
+    for scenario in INCIDENTS:
+        known = provoked(scenario)
         kinds = {kind for truth in known.truths for kind in (truth.kind, truth.alone)}
         if name in kinds:
-            told = [judge(known, with_evidence=noted, rules=rules) for noted in (True, False)]
+            told = (judge(known, with_evidence=noted, rules=rules) for noted in (True, False))
             assert any(one.missing for judged in told for one in judged.verdicts)
             return
     raise AssertionError(f"nobody provokes {name}")

@@ -174,6 +174,7 @@ class Group:
         raise AssertionError("somebody waits for a rebalance timeout")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [OneByOne, OneBehind])
 def test_no_order_of_steps_makes_two_owners_or_leaves_a_member_waiting(kind: type[OneByOne]) -> None:
     found: set[object] = set()

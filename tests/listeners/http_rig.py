@@ -27,6 +27,8 @@ from records import (
     Cause,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
+    LeadershipKey,
+    LeadershipValue,
     OffsetCommitKey,
     OffsetCommitValue,
     RawRecord,
@@ -101,6 +103,7 @@ class Shard:
         self.is_ready = True
         self.is_readable = True
         self.followers: list[dict[str, Any]] = []
+        self.duties = SimpleNamespace()
         self.proofs: list[Callable[[object], None]] = []
         self.commit_index = 0
         self.counters = SimpleNamespace(rebalances=6, as_dict=lambda: {"requests": 3, "commits": 4})
@@ -161,6 +164,12 @@ class Links:
         return [{**row, "bytes_out": 10, "bytes_in": 20} for row in (down, up)]
 
 
+def can_lead(node_id: int, **other: Any) -> dict[str, Any]:
+    """Return the row of a follower that can take over, but for what is given."""
+    row = {"node_id": node_id, "in_contact": True, "is_joining": False, "cannot_serve": None}
+    return row | {"last_ack_ago_ms": 1.0, "mode": "replicating", "lag": 0} | other
+
+
 class HttpFakeNode:
     """The part of a node that the HTTP listener uses. It leads every shard that `leaders` does not name."""
 
@@ -168,6 +177,7 @@ class HttpFakeNode:
         self.settings = settings
         self.info = INFO
         self.nodes = (INFO, PEER)
+        self.known_nodes = self.nodes
         self.voters = (7, 8, 9)
         self.links: Links | None = Links()
         self.leaders: dict[int, NodeInfo | None] = {}
@@ -189,6 +199,7 @@ class HttpFakeNode:
         )
         self.group_settings = SameForAll()
         self.metadata = Shard(METADATA_SHARD, CatalogShard(Limits()))
+        self.metadata.duties = SimpleNamespace(ask_leadership=self._ask_leadership)
         self.shards = [Shard(number, GroupShard(number, Limits(), BUILT_IN)) for number in range(NUM_SHARDS)]
 
     @property
@@ -212,6 +223,17 @@ class HttpFakeNode:
         self.changes.append(("transfer", shard, to))
         if self.refusal is None:
             self.leaders[shard] = PEER
+        done(self.refusal)
+
+    def _ask_leadership(
+        self, asked: LeadershipValue, detail: str, done: Callable[[str | None], None]
+    ) -> None:
+        """Write the request down, and let nodes that can lead follow it at once."""
+        self.changes.append((detail,))
+        if self.refusal is None:
+            self.metadata.append(Record(LeadershipKey(), asked))
+            infos = {info.node_id: info for info in self.nodes}
+            self.leaders |= {one.shard: infos[one.node_id] for one in asked.asked if one.node_id in infos}
         done(self.refusal)
 
     def upgrade(self, done: Callable[[str | None], None]) -> None:

@@ -24,6 +24,7 @@ from raftlog.env.errors import Damaged
 from raftlog.storage.evidence import Refusal
 from raftlog.storage.frames import Frame, frames_in
 from records import (
+    LEADERSHIP_SINCE,
     Cause,
     OffsetCommitKey,
     OffsetCommitValue,
@@ -33,7 +34,7 @@ from records import (
     decode_entry,
     encode_entry,
 )
-from tests.listeners.http_rig import HttpRig, http_rig
+from tests.listeners.http_rig import HttpRig, can_lead, http_rig
 from tests.support.group_client import Client
 from tests.support.waiting import until
 from tests.support.world import World
@@ -516,13 +517,21 @@ def conforms(value: Any, schema: dict[str, Any]) -> bool:
 async def test_the_document_is_true() -> None:
     """Every route of the document is called, and every answer matches its schema."""
     filled_in = {"{group_id}": "billing", "{shard}": "metadata", "{id}": "1", "{lease}": "1-a"}
-    refused = {"/v1/leases": 400, "/v1/leases/{lease}": 404, "/v1/leases/{lease}/acknowledge": 404}
+    filled_in |= {"{node}": "9", "{command}": "kill"}
+    refused = {
+        "/v1/nodes/{node}/{command}": 403,
+        "/v1/leases": 400,
+        "/v1/leases/{lease}": 404,
+        "/v1/leases/{lease}/acknowledge": 404,
+    }
     """Leases need a coordinator (tests/clients/test_http_leases.py)."""
     bodies = {"/v1/faults": {"action": "close"}}
     async with http_rig(faults_enable=True) as rig:
         await filled(rig)
         await rig.post("/v1/faults", bodies["/v1/faults"])
         rig.node.metadata.replica.file = b"a snapshot"
+        rig.node.format_level = LEADERSHIP_SINCE
+        rig.node.metadata.followers = [can_lead(9)]
         _, document = await rig.get("/v1/openapi.json")
         assert document["openapi"] == "3.1.0"
         assert set(document["paths"]) == {route.path for route in ROUTES}
@@ -532,6 +541,7 @@ async def test_the_document_is_true() -> None:
             called = path
             for placeholder, value in filled_in.items():
                 called = called.replace(placeholder, value)
+            called = called.replace("metadata/transfer", "1/transfer")  # this node goes on leading the former
             ask = functools.partial(
                 rig.session.request, method, json=bodies.get(path, {}) if method == "post" else None
             )

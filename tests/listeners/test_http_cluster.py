@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from cluster.node_info import NodeInfo
 from coordinator.assignors import BUILT_IN
+from coordinator.leadership import NOTHING_ASKED
 from coordinator.limits import Limits
 from coordinator.shard import GroupShard
-from records import METADATA_SHARD
-from tests.listeners.http_rig import HttpRig, Shard, http_rig
-from tests.support.listener_rig import PEER
+from records import LEADERSHIP_SINCE, METADATA_SHARD
+from tests.listeners.http_rig import HttpRig, Shard, can_lead, http_rig
+from tests.support.listener_rig import INFO, PEER
 
 LEADER = NodeInfo(
     node_id=9, cluster_id="test-cluster", kafka_host="k", kafka_port=1, http_host="::1", http_port=8093
@@ -271,16 +274,90 @@ async def test_consistent_is_0_or_1(value: str) -> None:
 async def test_a_transfer_is_answered_with_the_new_leader() -> None:
     async with http_rig() as rig:
         answer = await rig.post("/v1/shards/1/transfer", {"to": 9})
-        assert answer == (200, {"shard": 1, "was_leader": 7, "leader_id": 9})
+        assert answer == (200, {"shard": 1, "was_leader": 7, "leader_id": 9, "lasts": False})
         answer = await rig.post("/v1/shards/metadata/transfer")
-        assert answer == (200, {"shard": METADATA_SHARD, "was_leader": 7, "leader_id": 9})
+        found = {"shard": METADATA_SHARD, "was_leader": 7, "leader_id": 9, "lasts": False}
+        assert answer == (200, found)
         assert rig.node.changes == [("transfer", 1, 9), ("transfer", METADATA_SHARD, None)]
 
 
 async def test_a_transfer_to_the_leader_itself_changes_nothing() -> None:
     async with http_rig() as rig:
         answer = await rig.post("/v1/shards/1/transfer", {"to": 7})
-        assert (answer, rig.node.changes) == ((200, {"shard": 1, "was_leader": 7, "leader_id": 7}), [])
+        found = {"shard": 1, "was_leader": 7, "leader_id": 7, "lasts": False}
+        assert (answer, rig.node.changes) == ((200, found), [])
+
+
+@asynccontextmanager
+async def leading_rig() -> AsyncIterator[HttpRig]:
+    """A node that leads the metadata shard, at a format level with lasting transfers."""
+    async with http_rig() as rig:
+        rig.node.format_level = LEADERSHIP_SINCE
+        rig.node.metadata.followers = [can_lead(8, in_contact=False), can_lead(9)]
+        yield rig
+
+
+async def test_a_transfer_lasts_until_it_is_undone() -> None:
+    async with leading_rig() as rig:
+        answer = await rig.post("/v1/shards/1/transfer", {"to": 9})
+        assert answer == (200, {"shard": 1, "was_leader": 7, "leader_id": 9, "lasts": True})
+        rig.node.leaders[1] = INFO
+        answer = await rig.post("/v1/shards/1/transfer")
+        assert answer[1]["leader_id"] == 9, "the only other node that can lead"
+        _, seen = await rig.get("/v1/cluster")
+        assert [shard["asked_leader"] for shard in seen["shards"]] == [None, None, 9]
+        assert 'quorate_shard_asked_leader{shard="1"} 9.0' in await rig.text("/metrics")
+        async with rig.session.delete(rig.url + "/v1/shards/1/transfer") as undone:
+            assert await undone.json() == {"shard": 1, "was_asked": 9}
+        assert rig.node.catalog.leadership == NOTHING_ASKED
+        last = ("balancing chooses the leader of shard 1",)
+        asked = ("node 9 shall lead shard 1",)
+        assert rig.node.changes == [asked, last, asked, last], "asked again, it leads at once"
+
+
+async def test_a_drained_node_is_shown_and_gets_no_transfer() -> None:
+    async with leading_rig() as rig:
+        assert await rig.post("/v1/nodes/9/drain") == (200, {"node_id": 9, "drained": True})
+        _, seen = await rig.get("/v1/cluster")
+        assert [node["drained"] for node in seen["nodes"]] == [False, False, True]
+        assert 'quorate_node_drained{node="9"} 1.0' in await rig.text("/metrics")
+        status, answer = await rig.post("/v1/shards/1/transfer", {"to": 9})
+        why = "node 9 is drained: `quorate cluster undrain 9` comes first"
+        assert (status, answer["error"], answer["message"]) == (409, "NOT_TRANSFERRED", why)
+        status, answer = await rig.post("/v1/shards/1/transfer")
+        assert (status, answer["message"]) == (409, f"node 8 is not connected; {why}")
+        async with rig.session.delete(rig.url + "/v1/nodes/9/drain") as undrained:
+            assert await undrained.json() == {"node_id": 9, "drained": False}
+        assert (await rig.post("/v1/nodes/4/drain"))[1]["error"] == "NO_SUCH_NODE"
+
+
+async def test_a_target_that_cannot_serve_is_refused_before_it_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with leading_rig() as rig:
+        for other, why in (
+            ({"is_joining": True}, "is still joining"),
+            ({"cannot_serve": "full"}, "cannot serve"),
+        ):
+            rig.node.metadata.followers = [can_lead(9, **other)]
+            status, answer = await rig.post("/v1/shards/1/transfer", {"to": 9})
+            assert (status, why in answer["message"], rig.node.changes) == (409, True, [])
+        rig.node.metadata.followers = [can_lead(8)]
+        monkeypatch.setattr("cluster.http.leadership.TAKES_OVER_S", 0.02)
+        status, answer = await rig.post("/v1/shards/1/transfer", {"to": 8})
+        assert (status, answer["error"]) == (409, "NOT_TRANSFERRED")
+        assert "node 8 has not taken over shard 1 yet" in answer["message"]
+        assert "--undo" in answer["hint"]
+
+
+async def test_older_nodes_must_go_before_a_node_can_be_drained() -> None:
+    async with http_rig() as rig:
+        rig.node.format_level = LEADERSHIP_SINCE - 1
+        status, answer = await rig.post("/v1/nodes/9/drain")
+        assert (status, answer["error"], rig.node.changes) == (409, "NOT_DRAINED", [])
+        assert "`quorate cluster upgrade`" in answer["hint"]
+        rig.node.format_level, rig.node.links = LEADERSHIP_SINCE, None
+        assert (await rig.post("/v1/nodes/9/drain"))[1]["message"] == "this cluster has no other node"
 
 
 async def test_an_upgrade_is_answered_with_the_level() -> None:
@@ -444,8 +521,8 @@ async def test_an_outcome_that_does_not_come_is_said_to_be_unknown(monkeypatch: 
 
 async def test_other_methods_are_refused() -> None:
     async with http_rig() as rig:
-        for path in ("/v1/shards/0/transfer", "/v1/cluster/upgrade"):
-            for method in ("GET", "PUT", "DELETE", "OPTIONS"):
+        for path, known in (("/v1/shards/0/transfer", "POST, DELETE"), ("/v1/cluster/upgrade", "POST")):
+            for method in {"GET", "PUT", "DELETE", "OPTIONS"} - {*known.split(", ")}:
                 async with rig.session.request(method, rig.url + path) as answer:
                     assert answer.status == 405
                     assert "Access-Control-Allow-Origin" not in answer.headers

@@ -1,4 +1,4 @@
-"""One local SparkSession for the whole suite: it takes five seconds to start."""
+"""One local SparkSession and one S3 store for the whole suite: they take five seconds and one to start."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
+
+from raftlog.env.files import OsFile
+from tests.support.object_stores import Refusals, bucket_at, moto_endpoint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,9 +22,9 @@ LOG_CHARACTERS = 4_000
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     pytest.importorskip("pyspark", reason="needs the extra spark")
-    from pipeline.errors import NoSpark
-    from pipeline.session.sessions import spark_session
-    from pipeline.session.settings import BRIEF_JAVA
+    from quorate.spark.errors import NoSpark
+    from quorate.spark.session.sessions import spark_session
+    from quorate.spark.session.settings import BRIEF_JAVA
 
     scratch = tmp_path_factory.mktemp("spark")
     conf = {
@@ -55,10 +58,28 @@ def _jvm_is_alive() -> Iterator[None]:
 
 
 def _last_logs() -> str:
-    from pipeline.session.jvm import OUTPUT, SPARK_LOG, private_folder
+    from quorate.spark.session.jvm import OUTPUT, SPARK_LOG, private_folder
 
     logs = [private_folder() / name for name in (OUTPUT, SPARK_LOG)]
     return "\n".join(log.read_text(errors="replace")[-LOG_CHARACTERS:] for log in logs if log.exists())
+
+
+@pytest.fixture(scope="session")
+def refusals() -> Refusals:
+    return Refusals()
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint(refusals: Refusals) -> Iterator[str]:
+    with moto_endpoint(refusals) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="module")
+def bucket(s3_endpoint: str) -> Iterator[str]:
+    """An empty bucket of a module, `s3://bucket`; the AWS_* variables lead to it until the module's end."""
+    with bucket_at(s3_endpoint) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
@@ -69,3 +90,18 @@ def mixed_log(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = str(tmp_path_factory.mktemp("mixed"))
     write_log(path, 5_000, groups=12, segment_bytes=200_000, snapshot_records=2_000)
     return path
+
+
+@pytest.fixture
+def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of bytes of each read of a part of a file."""
+    counted: list[int] = []
+    pread = OsFile.pread
+
+    def counting(file: OsFile, size_bytes: int, offset: int) -> bytes:
+        data = pread(file, size_bytes, offset)
+        counted.append(len(data))
+        return data
+
+    monkeypatch.setattr(OsFile, "pread", counting)
+    return counted

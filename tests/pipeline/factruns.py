@@ -13,26 +13,29 @@ from typing import Any
 import pyarrow as pa
 
 from coordinator.state.group_records import GROUP_TYPES
+from history.diagnoses.shards import shard_findings
 from history.export.schema import SCHEMAS
 from history.export.sources import FACT_TABLES, ShardRows
 from history.facts.rows import TermRow
 from history.moments import LogWindow
 from history.reading.node import NodeLog
 from history.reading.source import LogGap, Walk
-from pipeline.facts.batches import (
+from quorate.spark.facts.batches import (
     BRIDGE_ORIGIN,
     IN_COLUMNS,
     RECORD_ORIGIN,
     STORED_ORIGINS,
     derive_batches,
 )
-from pipeline.facts.group import NOTES, PART, STATE
-from pipeline.facts.shared import Bridge, ShardShared, Shared, notes_by_group
-from pipeline.schema import TABLES
+from quorate.spark.facts.group import STATE
+from quorate.spark.facts.shared import Bridge, ShardShared, Shared, notes_by_group
+from quorate.spark.schema import TABLES
 from raftlog.storage.frames import Frame
 from records import RawRecord, decode_entry, group_id_of
 from records.entry import cause_bytes
 from records.ids import METADATA_SHARD
+
+from .rows import moment, ms_of
 
 CLUSTER = "tests"
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -57,6 +60,11 @@ def exported(log: NodeLog) -> Rows:
     for shard in log.shards:
         ShardRows(shard, log.catalog(), FACT_TABLES, None, LogWindow(), take).run(log.reader(shard))
     return in_order(found)
+
+
+def of_groups(rows: Rows) -> Rows:
+    """Leave out findings about leaders, which no group derives."""
+    return {**rows, "findings": [row for row in rows["findings"] if row[3] is not None]}
 
 
 @dataclass
@@ -142,7 +150,7 @@ def _rows(shard: int, place: tuple[int, int], origin: int, raws: Any, cause: byt
         if raw.type in GROUP_TYPES:
             group_id = group_id_of(raw)
             said = (int(raw.type), raw.version, bytes(raw.key), raw.value and bytes(raw.value), cause)
-            yield (shard, group_id, origin, index, sequence, ms, *said)
+            yield (shard, group_id, origin, index, sequence, moment(ms), *said)
 
 
 @dataclass
@@ -191,6 +199,7 @@ class Runs:
         rows.sort(key=lambda r: (r[0], r[1], min(r[2], BRIDGE_ORIGIN), r[3] or 0, r[2], r[4]))
         names = [name for name, _ in IN_COLUMNS]
         kinds = {"int": pa.int32(), "bigint": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+        kinds["timestamp"] = pa.timestamp("us", "UTC")
         schema = pa.schema([(name, kinds[kind]) for name, kind in IN_COLUMNS])
         for start in range(0, len(rows), self.batch_rows):
             some = rows[start : start + self.batch_rows]
@@ -201,7 +210,7 @@ class Runs:
         looked_at = [(row["shard"], row["group_id"]) for row in rows if row["kind"] == STATE]
         assert len(looked_at) == len(set(looked_at))
         for group in looked_at:
-            self.stored.setdefault(group, {STATE: [], NOTES: [], PART: []})[STATE] = []
+            self.stored[group] = {STATE: []}
             for table in FACT_TABLES:
                 self.open.pop((table, *group), None)
         for row in rows:
@@ -212,7 +221,7 @@ class Runs:
                 continue
             of, _, table = kind.rpartition(":")
             assert [name for name in row if isinstance(row[name], dict)] == [table]
-            values = tuple(row[table][name] for name in TABLES[table].names)
+            values = tuple(ms_of(row[table][name]) for name in TABLES[table].names)
             if of == "rows":
                 self.tables[table].append(values)
             else:
@@ -222,4 +231,8 @@ class Runs:
         found = {table: list(of) for table, of in self.tables.items()}
         for (table, _, _), of in self.open.items():
             found[table] += of
+        for shard, shard_log in self.shards.items():
+            terms = [one for one in shard_log.terms if one.index <= self.reached.get(shard, 0)]
+            of_shard = shard_findings(terms)
+            found["findings"] += ((CLUSTER, *SCHEMAS["findings"].values(one)) for one in of_shard)
         return in_order(found)

@@ -19,9 +19,9 @@ from history.export.sources import ShardRows
 from history.moments import LogWindow
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
-from pipeline.analyses import ANALYSES
-from pipeline.schema import spark_type
-from pipeline.source import register
+from quorate.spark.analyses import ANALYSES
+from quorate.spark.schema import spark_type
+from quorate.spark.source import register
 from raftlog.storage.frames import Frame
 from records import encode_entry
 from tests.support import classic_log
@@ -31,6 +31,8 @@ from tests.support.payments_log import group_log, metadata_log
 from tests.support.random_worlds import random_world
 from tests.support.recorded_incident import INCIDENT
 from tests.support.world import World
+
+from .rows import as_exported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,8 +111,8 @@ def table(log: NodeLog, name: str, cluster_id: str) -> list[dict[str, Any]]:
 
 
 def told(frame: DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a small result."""
-    return [row.asDict(recursive=True) for row in frame.collect()]
+    """Return the rows of a small result, with moments as an export has them."""
+    return [as_exported(row.asDict(recursive=True)) for row in frame.collect()]
 
 
 def check_columns(frame: DataFrame, name: str) -> None:

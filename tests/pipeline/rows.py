@@ -6,14 +6,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from history.reading.node import NodeLog
 from history.reading.source import Reader, Walk
 from history.state.embedded import assigned, subscribed
 from history.words import reason_names, state_name, trigger_name, type_name
-from pipeline.schema import RECORD_COLUMNS, arrow_type, spark_type
+from quorate.spark.schema import (
+    RECORD_COLUMNS,
+    TABLES,
+    ColumnKind,
+    TableColumn,
+    arrow_type,
+    ms_name,
+    spark_type,
+)
 from raftlog.storage.frames import Frame
 from records import (
     RawRecord,
@@ -37,6 +47,45 @@ NAMES = [column.name for column in RECORD_COLUMNS]
 Row = dict[str, Any]
 
 
+def moment(ms: int) -> datetime:
+    """Return a moment in ms as Arrow's timestamps are in Python."""
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+
+
+def ms_of(value: Any) -> Any:
+    """Return a moment of Arrow or Spark in ms, as an export has it, and any other value as it is."""
+    return round(value.timestamp() * 1000) if isinstance(value, datetime) else value
+
+
+def as_exported(row: Mapping[str, Any]) -> Row:
+    """Return a row of Arrow or Spark with the names and values that an export gives its moments."""
+    return {
+        ms_name(name) if name == "timestamp" or name.endswith("_time") else name: ms_of(value)
+        for name, value in row.items()
+    }
+
+
+def exported_names(columns: Iterable[TableColumn]) -> list[str]:
+    """Return the names that an export gives these columns."""
+    return [ms_name(one.name) if one.kind is ColumnKind.MOMENT else one.name for one in columns]
+
+
+def table_frame(spark: SparkSession, name: str, rows: Iterable[Row]) -> DataFrame:
+    """Return a DataFrame like a table, from rows with the names and values of an export; nulls anywhere."""
+    import pyarrow as pa
+
+    columns = [replace(one, is_required=False) for one in TABLES[name].columns]
+    moments = [one.name for one in columns if one.kind is ColumnKind.MOMENT]
+    data = [{**row, **{at: _moment_in(row, at) for at in moments}} for row in rows]
+    made = pa.Table.from_pylist(data, schema=arrow_type(columns))
+    return spark.createDataFrame(made, spark_type(columns)).repartition(3)
+
+
+def _moment_in(row: Row, name: str) -> datetime | None:
+    ms = row.get(ms_name(name))
+    return None if ms is None else moment(ms)
+
+
 def rows_of(log: NodeLog, cluster_id: str = CLUSTER) -> Iterator[Row]:
     """Yield every record of every shard, from the entries that can be read."""
     for shard in log.shards:
@@ -53,7 +102,7 @@ def rows_of_shard(reader: Reader, shard: int, cluster_id: str = CLUSTER) -> Iter
             where = {
                 "raft_index": header.last_index,
                 "term": header.last_term,
-                "timestamp_ms": header.last_timestamp_ms,
+                "timestamp": moment(header.last_timestamp_ms),
             }
             for sequence, raw in enumerate(item.records):
                 yield row(raw, cluster_id=cluster_id, shard=shard, sequence=sequence, **where)
@@ -68,7 +117,7 @@ def rows_of_frame(frame: Frame, shard: int, cluster_id: str = CLUSTER) -> Iterat
         "cause_member_epoch": _known(cause.member_epoch),
         "principal": cause.principal or None,
         "address": cause.address or None,
-        "join_began_ms": None if cause.phases is None else cause.phases.began_ms,
+        "join_began_time": None if cause.phases is None else moment(cause.phases.began_ms),
         "cause_bytes": bytes(cause_bytes(frame.body)),
     }
     for sequence, raw in enumerate(iter_records(frame.body)):
@@ -78,7 +127,7 @@ def rows_of_frame(frame: Frame, shard: int, cluster_id: str = CLUSTER) -> Iterat
             shard=shard,
             raft_index=frame.index,
             term=frame.term,
-            timestamp_ms=frame.timestamp_ms,
+            timestamp=moment(frame.timestamp_ms),
             sequence=sequence,
             **said,
         )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.schema import arrow_type
-from pipeline.source.options import parse_options
-from pipeline.source.plan import plan
-from pipeline.source.reading import read_task
+from quorate.spark.schema import arrow_type
+from quorate.spark.source.options import parse_options
+from quorate.spark.source.plan import plan
+from quorate.spark.source.reading import read_task
 
 Row = dict[str, Any]
 

@@ -21,19 +21,20 @@ from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.whatif.settings import WhatIf, assignor_named
 from history.words import trigger_name
-from pipeline.analyses import ANALYSES
-from pipeline.analyses.capacity import HOUR_MS, capacity
-from pipeline.analyses.commits import stalled_commits
-from pipeline.analyses.members import flapping_members
-from pipeline.analyses.storms import rebalance_storms
-from pipeline.analyses.whatif import whatif
-from pipeline.schema import TABLES, spark_type
-from pipeline.source import register
+from quorate.spark.analyses import ANALYSES
+from quorate.spark.analyses.capacity import capacity
+from quorate.spark.analyses.commits import stalled_commits
+from quorate.spark.analyses.members import flapping_members
+from quorate.spark.analyses.storms import rebalance_storms
+from quorate.spark.analyses.whatif import whatif
+from quorate.spark.schema import spark_type
+from quorate.spark.source import register
 from records import RecordType, Trigger
 from tests.pipeline.whatif_rows import Row, _whatif
 from tests.support.recorded_incident import INCIDENT
 
 from .logs import columns_of, table
+from .rows import as_exported, exported_names, ms_of, table_frame
 from .rows import rows_of as record_rows
 
 if TYPE_CHECKING:
@@ -65,12 +66,12 @@ def told(frame: DataFrame, name: str) -> list[Row]:
     assert [(one.name, one.dataType) for one in frame.schema] == [
         (one.name, one.dataType) for one in spark_type(columns)
     ]
-    return columns_of((row.asDict(recursive=True) for row in frame.collect()), [one.name for one in columns])
+    rows = (as_exported(row.asDict(recursive=True)) for row in frame.collect())
+    return columns_of(rows, exported_names(columns))
 
 
 def frame_of(spark: SparkSession, name: str, rows: Iterable[Row]) -> DataFrame:
-    data = [tuple(row[column] for column in TABLES[name].names) for row in rows]
-    return spark.createDataFrame(data, spark_type(TABLES[name].columns)).repartition(3)
+    return table_frame(spark, name, rows)
 
 
 def cluster_of(life: tuple[Path, Life]) -> str:
@@ -137,12 +138,13 @@ def test_stalls_of_any_commits_are_those_of_the_rule(spark: SparkSession) -> Non
                 one.usual_ms,
                 one.measured_by,
             )
-            for one in stalls_of(group_id, 0, spans, commits, end_ms)
+            for one in stalls_of(group_id, 0, spans, commits, end_ms, {})
         ]
     said.append((10_000, None, end_ms, False, None))  # something else ends the shard
     columns = "raft_index long, partition int, timestamp_ms long, is_tombstone boolean, group_id string"
     records = spark.createDataFrame(said, columns).selectExpr(
         "*",
+        "timestamp_millis(timestamp_ms) AS timestamp",
         "'c' AS cluster_id",
         "0 AS shard",
         "0 AS sequence",
@@ -172,7 +174,7 @@ def _owned(group_id: str, partition: TopicPartition, from_ms: int) -> OwnershipS
 
 
 def _owned_row(group_id: str, partition: int, from_ms: int) -> Row:
-    row: Row = dict.fromkeys(TABLES["ownership"].names)
+    row: Row = {}
     mine = {"partition": partition, "from_ms": from_ms, "group_id": group_id, "shard": 0, "cluster_id": "c"}
     return {**row, **mine, "topic": "orders", "kind": "owned", "member_id": "m"}
 
@@ -248,7 +250,7 @@ def test_storms_of_one_group_are_windows_that_overlap(spark: SparkSession) -> No
         at_ms, mine = 0, []
         for index in range(1, 60):
             at_ms += rng.choice((1_000, 9_000, 15_000, 40_000, 100_000))
-            row: Row = dict.fromkeys(TABLES["group_epochs"].names)
+            row: Row = {}
             row.update(cluster_id="c", shard=0, group_id=f"g{number}", epoch=index, timestamp_ms=at_ms)
             row.update(num_members=2, is_begin_known=True, num_moves=1, trigger="MEMBER_LEFT")
             row["settled_index"] = rng.choice((None, None, index))
@@ -287,7 +289,7 @@ def test_capacity_by_the_hour(records: DataFrame, log: NodeLog, life: tuple[Path
     heartbeats = {trigger_name(Trigger.HEARTBEAT), trigger_name(Trigger.MEMBER_ACKED)}
     for row in record_rows(log, cluster_of(life)):
         shard = row["shard"]
-        hour = (shard, row["timestamp_ms"] // HOUR_MS * HOUR_MS)
+        hour = (shard, ms_of(row["timestamp"]) // 3_600_000 * 3_600_000)
         is_commit = row["type"] == RecordType.OFFSET_COMMIT
         counted[hour].update(
             entries=int(row["sequence"] == 0),

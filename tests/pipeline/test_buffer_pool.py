@@ -11,13 +11,15 @@ import pytest
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-from pipeline.source import buffer_pool as memory
-from pipeline.source.buffer_pool import pooled_buffer
-from pipeline.source.options import parse_options
-from pipeline.source.plan import plan
-from pipeline.source.reading import read_task
-from pipeline.source.segment import segment_rows
-from raftlog.storage.archive import segment_by
+from quorate.spark.source import buffer_pool as memory
+from quorate.spark.source import plan as plans
+from quorate.spark.source.buffer_pool import pooled_buffer
+from quorate.spark.source.loading import load
+from quorate.spark.source.options import parse_options
+from quorate.spark.source.plan import plan
+from quorate.spark.source.reading import read_task
+from quorate.spark.source.segment import segment_rows
+from raftlog.env.files import OsFiles
 
 
 @pytest.fixture(autouse=True)
@@ -78,17 +80,22 @@ def test_a_file_that_grows_meanwhile_is_read_on(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize("options", [{}, {"raw": "true"}, {"rows": "entries"}])
 def test_nothing_that_is_handed_out_is_in_pooled_memory(mixed_log: str, options: dict[str, str]) -> None:
-    for task in plan(parse_options({"path": mixed_log, **options})):
+    for piece in (
+        one for task in plan(parse_options({"path": mixed_log, **options})) for one in task.pieces()
+    ):
         with pooled_buffer() as mine:
-            path, data = segment_by(mine.read, task.home, task.bounds.first)
-            batches = list(segment_rows(task, path, data, None))
+            batches = list(segment_rows(piece, load(OsFiles(), mine.read, piece, None)))
             before = [batch.to_pylist() for batch in batches]
             mine.memory[:] = b"\xff" * len(mine.memory)
             assert [batch.to_pylist() for batch in batches] == before
 
 
-def test_readings_that_take_turns_and_one_that_is_given_up_do_not_disturb_each_other(mixed_log: str) -> None:
-    tasks = [task for task in plan(parse_options({"path": mixed_log})) if task.shard == 0][:3]
+def test_readings_that_take_turns_and_one_that_is_given_up_do_not_disturb_each_other(
+    mixed_log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "TASK_BYTES_MIN", 1)
+    tasks = plan(parse_options({"path": mixed_log, "shards": "0"}))[:3]
+    assert len(tasks) == 3
     whole = [list(read_task(task)) for task in tasks]
     readings = [read_task(task) for task in tasks]
     begun = [next(one) for one in readings]

@@ -15,6 +15,7 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 pytest.importorskip("matplotlib", reason="needs the extra spark")
 
 from benchmarks.mixedlog import write_life
+from quorate.spark.runs.run import run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,10 +27,11 @@ EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "spark" / "deployme
 def test_the_deployment_that_crash_loops_is_first(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log, deployed = tmp_path / "node", tmp_path / "deployments.csv"
+    log, tables, deployed = tmp_path / "node", tmp_path / "tables", tmp_path / "deployments.csv"
     plan = write_life(str(log), 12_000, days=1, seed=2).plan
     plan.write_deployments(deployed)
-    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), str(log), str(deployed)])
+    run(spark, str(log), str(tables))
+    monkeypatch.setattr(sys, "argv", [str(EXAMPLE), str(tables), str(deployed)])
     told = runpy.run_path(str(EXAMPLE))
     guilty, *others = told["answer"]
     worst = plan.worst

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra spark")
 
+from history.diagnoses import findings_of, incremental
+from history.diagnoses.table import GROUP_RULES
+from history.export.schema import SCHEMAS
+from history.facts.group import facts_of
 from history.reading.node import NodeLog
 from lineage.push.decisions import Failover
-from pipeline.errors import OutputError
-from pipeline.facts import group as group_facts
-from pipeline.facts.group import NOTES, PART, SETTLED, STATE, TOO_MANY_ROWS
+from quorate.spark.errors import OutputError
+from quorate.spark.facts import group as group_facts
+from quorate.spark.facts.group import SETTLED, STATE
+from raftlog.storage.frames import Frame
 from records import (
     Cause,
     RawRecord,
+    Record,
+    TermStartKey,
+    TermStartValue,
+    TermWhy,
     Trigger,
     encode_record,
 )
@@ -28,7 +38,7 @@ from tests.support.lineage_logs import SHARD, PushTape, Tape, node, rewrite_life
 from tests.support.memory_log import MemoryReader, group_epoch
 from tests.support.push_world import play
 
-from .factruns import Rows, Runs, ShardLog, exported
+from .factruns import CLUSTER, Rows, Runs, ShardLog, exported, in_order
 
 SEEDS = range(3)
 LIVES: dict[str, Callable[[], Tape]] = {
@@ -117,6 +127,61 @@ def test_findings_are_the_same_however_often_it_is_run(name: str) -> None:
     assert rows_cut(log, some_cuts(random.Random(name), end, 5)) == expected
 
 
+def stretched(frames: Sequence[Frame], seed: int) -> list[Frame]:
+    """Return the entries over days: some close together as before, others hours apart."""
+    rng, ms, before, factor = random.Random(seed), frames[0].timestamp_ms, frames[0].timestamp_ms, 1
+    found = []
+    for one in frames:
+        if rng.random() < 0.05:
+            factor = rng.choice((1, 1, 5, 60))
+            ms += rng.choice((0, 0, 0, 0, 600_000, 7_200_000, 40_000_000))
+        ms += (one.timestamp_ms - before) * factor
+        before = one.timestamp_ms
+        found.append(replace(one, timestamp_ms=ms))
+    return found
+
+
+@pytest.mark.parametrize(("seed", "count"), list(product(range(6), (0, 3, 40))))
+def test_runs_over_days_have_the_rows_of_an_export(
+    seed: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most findings are concluded in a run before the last one."""
+    monkeypatch.setattr(incremental, "CHECK_ROWS", 1)
+    frames = stretched(world_log(seed), seed)
+    log = node_of(frames)
+    runs = Runs(log)
+    for cut in sorted(some_cuts(random.Random(seed), len(frames), count)):
+        runs.run({0: cut})
+    runs.run()
+    expected = exported(log)
+    assert runs.rows() == expected
+    concluded = len(runs.tables["findings"])
+    assert concluded > len(expected["findings"]) // 3
+    groups = [findings_of(facts_of(log, name), None, GROUP_RULES) for name in ("g", "h")]
+    plain = [SCHEMAS["findings"].values(one) for of_group in groups for one in of_group]
+    of_groups = [row for row in expected["findings"] if row[3] is not None]
+    assert of_groups == in_order({"findings": [(CLUSTER, *row) for row in plain]})["findings"]
+
+
+def test_a_term_alone_is_no_news_to_a_group() -> None:
+    frames = list(world_log(0))
+    value = TermStartValue(
+        term=9_999, node_id=1, why=TermWhy.EXPIRY, previous_leader=2, incarnation="", boot_id=""
+    )
+    term = encode_record(Record(TermStartKey(), value))
+    for _ in range(5):
+        at_ms = frames[-1].timestamp_ms + 10
+        frames.append(frame(len(frames) + 1, at_ms, Cause(trigger=Trigger.TERM_OPENED), [term]))
+    before = len(frames) - 5
+    log = node_of(frames)
+    runs = Runs(log)
+    runs.run({0: before})
+    settled = [group for group, kinds in runs.stored.items() if kinds[STATE][0][0] == SETTLED]
+    runs.run()
+    assert [kind for kind in runs.kinds if kind == STATE] == [STATE] * (len(runs.stored) - len(settled))
+    assert runs.rows() == exported(log)
+
+
 def stuck_log() -> NodeLog:
     """Return a log with a member that never revokes; later only another group has records."""
     log = INCIDENTS["stuck reconciliation: a member that does not give up"].run(1).world.node()
@@ -152,7 +217,7 @@ def test_a_group_that_nothing_happened_to_is_left_alone() -> None:
     assert isinstance(reader, MemoryReader)
     reader.notes.append({**reader.notes[-1], "at_ms": reader.notes[-1]["at_ms"] + 1})
     runs.run()
-    assert set(runs.kinds) >= {STATE, NOTES, "findings"}
+    assert set(runs.kinds) >= {STATE, "open:findings"}
     runs.run()
     assert runs.kinds == []
     assert runs.rows() == exported(log)
@@ -167,24 +232,10 @@ def test_an_entry_that_cannot_be_decoded_is_passed_over() -> None:
     assert rows_cut(log, (60, 200)) == exported(log)
 
 
-def test_a_group_with_too_many_rows_says_that_it_has_no_diagnoses(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = node_of(world_log(0))
-    whole = exported(log)
-    monkeypatch.setattr(group_facts, "FINDING_ROWS_MAX", 100)
-    for cuts in ((), (40, 90, 150, 200)):
-        found = rows_cut(log, cuts)
-        assert {(row[1], row[3]) for row in found.pop("findings")} == {
-            (TOO_MANY_ROWS, "g"),
-            (TOO_MANY_ROWS, "h"),
-        }
-        assert found == {table: rows for table, rows in whole.items() if table != "findings"}
-
-
-@pytest.mark.parametrize("kind", [STATE, PART, NOTES])
-def test_what_is_stored_and_cannot_be_read_is_refused(kind: str) -> None:
+def test_what_is_stored_and_cannot_be_read_is_refused() -> None:
     runs = Runs(node_of(world_log(0)))
     runs.run({0: 100})
-    sequence, blob = (runs.stored[0, "g"][kind] or [(0, b"[]:")])[-1]
-    runs.stored[0, "g"][kind] = [(sequence, blob[:-9] or b"[")]
+    ((sequence, blob),) = runs.stored[0, "g"][STATE]
+    runs.stored[0, "g"][STATE] = [(sequence, blob[:-9])]
     with pytest.raises(OutputError, match=r"state of group 'g' cannot be read: .*; write to a new output"):
         runs.run()

@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-from pipeline.facts.shared import Bridge
-from pipeline.runs.factspans import FactSpan, may_go_on, span_of, spans
-from pipeline.runs.step import Lost, Range
-from pipeline.tables.manifest import ShardProgress
+from quorate.spark.facts.shared import Bridge
+from quorate.spark.runs.factspans import FactSpan, may_go_on, span_of, spans
+from quorate.spark.runs.losses import DAMAGED, Lost, Range
+from quorate.spark.tables.progress import ShardProgress
 from raftlog.env.errors import Damaged
 from raftlog.env.state_machine import SnapshotHeader
 
@@ -25,7 +25,7 @@ def lost(first: int, last: int, what: str = "torn") -> Lost:
         first_index=first,
         last_index=last,
         what=what,
-        is_damage=True,
+        kind=DAMAGED,
         from_ms=(first - 1) * 10,
         to_ms=None,
     )

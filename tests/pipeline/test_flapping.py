@@ -9,8 +9,8 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="needs the extra spark")
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-from pipeline.analyses.members import flapping_of  # noqa: E402
-from pipeline.schema import TABLES, arrow_type  # noqa: E402
+from quorate.spark.analyses.members import flapping_of  # noqa: E402
+from quorate.spark.schema import TABLES  # noqa: E402
 
 SESSIONS = TABLES["member_sessions"]
 
@@ -28,6 +28,6 @@ def test_an_end_that_this_release_has_no_word_for_is_unknown() -> None:
     """A newer release wrote the end, or an older one left it out: the member returned all the same."""
     ends = ["left", "moved to another planet", "left", None, "left"]
     rows = [stay(number, end) for number, end in enumerate(ends)]
-    table = pa.Table.from_pylist(rows, arrow_type(SESSIONS.columns))
+    table = pa.Table.from_pylist(rows)
     (found,) = [row for batch in flapping_of(table.to_batches()) for row in batch.to_pylist()]
     assert (found["returns"], found["ended"]) == (4, "left 2×, unknown 2×")

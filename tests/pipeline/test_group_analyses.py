@@ -16,11 +16,8 @@ from history.checking.invariants import InvariantChecker
 from history.checking.old_groups import ONE_OWNER
 from history.facts.change import Partition
 from history.reading.node import NodeLog
-from pipeline.analyses import ANALYSES
-from pipeline.analyses.ownership import double_ownership, ownership_intervals
-from pipeline.analyses.rebalances import rebalance_timeline
-from pipeline.analyses.unowned import unowned_partition_seconds
-from pipeline.schema import TABLES, spark_type
+from quorate.spark.analyses.ownership import double_ownership
+from quorate.spark.analyses.unowned import unowned_partition_seconds
 from records import Cause, Record, Trigger, group_id_of, iter_records
 from records.ids import topic_id_text
 from tests.support.group_view import GroupView
@@ -35,10 +32,13 @@ from tests.support.memory_log import (
 
 from .logs import READ, all_logs, check_columns, columns_of, interpreted, read_by_the_source, table, told
 from .randomlogs import random_log
-from .rows import Row, records_frame, rows_of
+from .rows import Row, exported_names, records_frame, rows_of, table_frame
+from .second_opinions import epochs, owners
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +79,9 @@ def are_of(rows: list[Row], logs: dict[str, NodeLog]) -> list[Row]:
     return [row for row in rows if row["cluster_id"] in logs]
 
 
-def test_the_timeline_is_that_of_the_table(records: DataFrame, logs: dict[str, NodeLog]) -> None:
-    frame = rebalance_timeline(records)
-    check_columns(frame, "rebalance_timeline")
-    names = [column.name for column in ANALYSES["rebalance_timeline"].columns]
+def test_epochs_by_counting_are_those_of_the_table(records: DataFrame, logs: dict[str, NodeLog]) -> None:
+    frame = epochs.epochs_by_counting(records)
+    names = exported_names(epochs.COLUMNS)
     found = are_of(told(frame), logs)
     expected = [row for name, log in logs.items() for row in table(log, "group_epochs", name)]
     assert columns_of(found, names) == columns_of(expected, names)
@@ -92,9 +91,8 @@ def test_the_timeline_is_that_of_the_table(records: DataFrame, logs: dict[str, N
 
 
 def test_intervals_are_those_of_the_table(records: DataFrame, logs: dict[str, NodeLog]) -> None:
-    frame = ownership_intervals(records)
-    check_columns(frame, "ownership_intervals")
-    names = [column.name for column in ANALYSES["ownership_intervals"].columns]
+    frame = owners.ownership_intervals(records)
+    names = exported_names(owners.COLUMNS)
     found = are_of(told(frame), logs)
     expected = [row for name, log in logs.items() for row in owned(log, name)]
     assert columns_of(found, names) == columns_of(expected, names)
@@ -217,10 +215,7 @@ def accused(reader: MemoryReader) -> set[str]:
 
 def test_unowned_time_is_what_the_statistics_say(spark: SparkSession, logs: dict[str, NodeLog]) -> None:
     rows = [row for name, log in logs.items() for row in table(log, "ownership", name)]
-    columns = TABLES["ownership"]
-    ownership = spark.createDataFrame(
-        [tuple(row[name] for name in columns.names) for row in rows], spark_type(columns.columns)
-    )
+    ownership = table_frame(spark, "ownership", rows)
     until_ms = {name: stats(log).until_ms for name, log in logs.items()}
     found = []
     for name in ("story", "incident"):
@@ -237,12 +232,8 @@ def test_unowned_time_is_what_the_statistics_say(spark: SparkSession, logs: dict
 
 
 def test_of_several_partitions_the_first_is_told_and_no_time_is_less_than_none(spark: SparkSession) -> None:
-    names = TABLES["ownership"].names
     spans = [(3, 100, 300), (1, 50, 250), (2, 400, 390)]  # the clock went back during the last
     known = {"cluster_id": "c", "shard": 0, "group_id": "g", "topic": "t", "topic_id": "T", "kind": "unowned"}
     rows = [{**known, "partition": one, "from_ms": since, "to_ms": until} for one, since, until in spans]
-    data = [tuple(row.get(name) for name in names) for row in rows]
-    (row,) = told(
-        unowned_partition_seconds(spark.createDataFrame(data, spark_type(TABLES["ownership"].columns)))
-    )
+    (row,) = told(unowned_partition_seconds(table_frame(spark, "ownership", rows)))
     assert (row["longest_ms"], row["longest_partition"], row["unowned_seconds"]) == (200, 1, 0.4)

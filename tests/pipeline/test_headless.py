@@ -15,9 +15,9 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from benchmarks.mixedlog import Written, write_life
 from history.reading.opening import open_node
-from pipeline.analyses.state import state_as_of
-from pipeline.source import register
-from pipeline.source.inputs import open_input
+from quorate.spark.analyses.state import state_as_of
+from quorate.spark.source import register
+from quorate.spark.source.inputs import open_input
 from raftlog.storage.segments import first_indexes, index_name, log_name
 from tests.pipeline.replayed_state import in_order, replayed
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import NoSpark
-from pipeline.session import java
-from pipeline.session.java import find_java, write_shim
+from quorate.spark.errors import NoSpark
+from quorate.spark.session import java
+from quorate.spark.session.java import find_java, write_shim
+from records.installation import how_to_install
 
 FULL = """#!/bin/sh
 echo 'WARNING: Using incubator modules: jdk.incubator.vector' >&2
@@ -71,7 +72,7 @@ def test_only_an_old_one_is_said_with_its_place_and_both_ways_out(tmp_path: Path
     said = str(refused.value)
     assert f"Java 8 in {old}" in said
     assert "17 or newer" in said
-    assert "pip install -e '.[jdk]'" in said
+    assert how_to_install("jdk") in said
     assert "\n" not in said
 
 
@@ -79,7 +80,7 @@ def test_none_is_said_in_one_line_with_both_ways_out() -> None:
     with pytest.raises(NoSpark) as refused:
         find_java({"PATH": ""}, ())
     said = str(refused.value)
-    assert "install a JDK of version 17 or newer, or `pip install -e '.[jdk]'`" in said
+    assert f"install a JDK of version 17 or newer, or {how_to_install('jdk')}" in said
     assert "\n" not in said
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,22 +14,23 @@ from coordinator.state.projection import Projection
 from history.reading.node import NodeLog
 from history.reading.source import Walk
 from history.state.replay import ShardReplay
-from pipeline.analyses.commits import lagging_commits
-from pipeline.schema import TABLES, spark_type
+from quorate.spark.analyses.commits import lagging_commits
 from records import Cause, Record, Trigger
 from tests.support.memory_log import GROUP, Writer, commit
 
 from .logs import check_columns, table, told
+from .rows import table_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.thorough
+
 Row = dict[str, Any]
 
 
-def frame_of(spark: SparkSession, rows: Iterable[Row]) -> DataFrame:
-    data = [tuple(row[column] for column in TABLES["commits"].names) for row in rows]
-    return spark.createDataFrame(data, spark_type(TABLES["commits"].columns)).repartition(3)
+def frame_of(spark: SparkSession, rows: list[Row]) -> DataFrame:
+    return table_frame(spark, "commits", rows)
 
 
 def test_lag_speed_and_steps_back_of_commits(spark: SparkSession) -> None:
@@ -43,7 +43,7 @@ def test_lag_speed_and_steps_back_of_commits(spark: SparkSession) -> None:
     rows = []
     for partition, commits in history.items():
         for index, (at_ms, offset) in enumerate(commits, 1):
-            row = dict.fromkeys(TABLES["commits"].names)
+            row: Row = {}
             place = {"shard": 0, "topic": "orders", "partition": partition, "raft_index": index}
             rows.append(
                 {**row, **place, "cluster_id": "c", "group_id": "g", "timestamp_ms": at_ms, "offset": offset}

@@ -17,7 +17,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-import pyarrow.parquet as pq
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from benchmarks.mixedlog import write_life
@@ -25,20 +26,19 @@ from history.export.schema import SCHEMAS
 from history.export.sources import ShardRows
 from history.moments import LogWindow
 from history.reading.opening import open_node
-from pipeline.analyses import ANALYSES
-from pipeline.runs.run import run
-from pipeline.schema import TABLES
-from pipeline.tables import read_table, table_files
-from tests.support.table_rows import NOT_IN_RECORDS
+from quorate.spark.analyses import ANALYSES
+from quorate.spark.runs.run import run
+from quorate.spark.schema import TABLES
+from quorate.spark.tables import Store, read_table, table_files
+from quorate.spark.tables.files import iter_batches
+from tests.support.table_rows import NOT_IN_RECORDS, in_ms, in_table
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 RECORDS = 1_000_000
 SEED = 11
 GROUPS = 5
 """Number of the two hundred groups that are compared record by record."""
-BATCH_ROWS = 20_000
-"""Rows of a file that this test holds at a time."""
 HASHES = 1 << 64
 
 
@@ -86,18 +86,17 @@ def in_history(path: Path, tables: Collection[str], groups: frozenset[str] | Non
 
 
 def in_tables(output: Path, tables: Collection[str], groups: Collection[str] | None = None) -> Rows:
-    """Return the rows that any Parquet reader finds in the files."""
-    found = Rows()
+    """Return the rows of the files that count."""
+    found, store = Rows(), Store.at(output)
     for table in tables:
-        names = columns_of(table)
+        named = in_table(table)
+        wanted = [named[name] for name in columns_of(table)]
         for file in table_files(output, table):
-            wanted = None if groups is None else [("group_id", "in", groups)]
-            read = pq.read_table(output / file.path, filters=wanted, partitioning=None)
-            for batch in read.to_batches(BATCH_ROWS):
-                columns = [
-                    [file.shard] * len(batch) if name == "shard" else batch.column(name).to_pylist()
-                    for name in names
-                ]
+            for batch in iter_batches(store, table, file.path, columns=wanted):
+                rows = pa.Table.from_batches([batch])
+                if groups is not None:
+                    rows = rows.filter(pc.is_in(rows.column("group_id"), pa.array(sorted(groups))))
+                columns = [in_ms(rows.column(name)).to_pylist() for name in wanted]
                 found.add(table, (tuple(map(_hashable, row)) for row in zip(*columns, strict=True)))
     return found
 

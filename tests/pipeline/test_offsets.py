@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from pipeline.errors import InputError, OptionError
-from pipeline.source.offsets import Offsets, admitted, entries_max, starting_at
+from quorate.spark.errors import InputError, OptionError
+from quorate.spark.source.offsets import Offsets, admitted, entries_max, starting_at
 
 
 def at(**shards: int) -> Offsets:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
-from pipeline.__main__ import main, parser
-from pipeline.tables.output import Output
 from quorate.app import run
 from quorate.commands.pipeline import app
 from quorate.errors import ExitCode
+from quorate.spark.__main__ import main, parser
+from quorate.spark.errors import OutputBusy
+from quorate.spark.tables.output import Output
+from quorate.spark.tables.progress import ShardProgress
+from quorate.spark.tables.transaction import Transaction
 from raftlog.storage.segments import decode_header, encode_header, log_name
+from records.installation import how_to_install
 from tests.pipeline.damage import spoiled
 from tests.pipeline.no_spark import spark_error
 from tests.support.disk_node import DiskNode
@@ -59,7 +65,6 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_sigterm_ends_a_run_in_order(
-    spark: object,
     words: list[str],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -68,12 +73,13 @@ def test_sigterm_ends_a_run_in_order(
     """One line, exit code 143, and no staged files are left."""
     staging = tmp_path / "tables" / "_quorate" / "staging"
 
-    def killed(*_: object, **__: object) -> None:
+    def killed(_places: object, _output: object, tx: Transaction, *_: object, **__: object) -> None:
+        tx.staging.filesystem().create_dir(tx.staging.path("rows"))
         assert list(staging.iterdir()), "nothing is staged"
         os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("pipeline.runs.run.ingest", killed)
+    monkeypatch.setattr("quorate.spark.runs.run.ingest", killed)
     assert run(words) == 143
     assert capsys.readouterr().err.splitlines()[-1] == "stopped: the tables are as of the last commit"
     assert not list(staging.iterdir())
@@ -88,7 +94,9 @@ def test_the_module_alone_runs_and_reports(
     page = tmp_path / "report.html"
     assert main([*words[1:], "--report", str(page)]) == 0
     assert "commits: 20 new rows" in capsys.readouterr().out
-    assert page.read_text().startswith("<!doctype html>")
+    text = page.read_text()
+    assert text.startswith("<!doctype html>")
+    assert f"<code>python -m quorate.spark {shlex.join([*words[1:], '--report', str(page)])}</code>" in text
     assert main([*words[1:], "--report", str(page)]) == 1
     assert "--force overwrites it" in capsys.readouterr().err
     assert main([*words[1:], "--report", str(page), "--force", "--json"]) == 0
@@ -98,7 +106,7 @@ def test_the_module_alone_runs_and_reports(
 
 
 def test_a_run_an_empty_run_and_what_is_there(
-    spark: object, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(words) == 0
     said = capsys.readouterr()
@@ -116,7 +124,7 @@ def test_a_run_an_empty_run_and_what_is_there(
     assert [one["shard"] for one in held["shards"]] == [-1, 0]
     assert run(["pipeline", "tables", "--output", str(tmp_path / "tables")]) == 0
     said = capsys.readouterr().out
-    assert "after 1 commit\n" in said
+    assert "after 1 run\n" in said
     assert "LAST ENTRY" in said
 
 
@@ -172,7 +180,7 @@ def test_two_clusters_in_one_path(
 
 
 def test_damage_is_one_line(
-    spark: object, words: list[str], home: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], home: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = Path(shutil.copytree(home, tmp_path / "copy"))
     file = spoiled(copy, 1)
@@ -184,9 +192,11 @@ def test_damage_is_one_line(
 def test_an_output_that_is_busy_anothers_or_no_folder_of_ours(
     words: list[str], home: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Output.open(tmp_path / "tables", cluster_id=CLUSTER):
-        assert run(words) == ExitCode.UNWRITTEN
-        assert "is being written by another run" in refusal(capsys)
+    with Output.open(tmp_path / "tables", cluster_id=CLUSTER) as theirs, theirs.begin() as transaction:
+        assert run(words) == 0  # whoever commits first
+        capsys.readouterr()
+        with pytest.raises(OutputBusy, match=r"another run .*run again when"):
+            transaction.commit(replace(theirs.progress, shards={0: ShardProgress(records_to=1)}))
     with Output.open(tmp_path / "theirs", cluster_id="theirs"):
         pass
     assert run([*words, "--output", str(tmp_path / "theirs")]) == ExitCode.UNWRITTEN
@@ -201,6 +211,8 @@ def test_an_output_that_is_busy_anothers_or_no_folder_of_ours(
     (tmp_path / "photos" / "cat.jpeg").touch()
     assert run([*words, "--output", str(tmp_path / "photos")]) == ExitCode.UNWRITTEN
     assert "holds no tables" in refusal(capsys)
+    assert run([*words, "--output", str(tmp_path / "photos" / "cat.jpeg" / "tables")]) == ExitCode.UNWRITTEN
+    assert "cannot create the table progress in" in refusal(capsys)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +230,7 @@ def test_a_wrong_option_is_a_usage_error(
     assert said in refusal(capsys)
 
 
-@pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
+@pytest.mark.parametrize("package", ["pyspark", "pyarrow", "deltalake"])
 def test_a_missing_package_is_named_with_what_brings_it(package: str, words: list[str]) -> None:
     """It runs in a process of its own, as this one has imported the package already."""
     hidden = f"import sys; sys.modules[{package!r}] = None"
@@ -227,7 +239,7 @@ def test_a_missing_package_is_named_with_what_brings_it(package: str, words: lis
         [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert done.returncode == ExitCode.INSTALLATION
-    assert "in Quorate's checkout: pip install -e '.[spark]'" in done.stderr
+    assert f"; {how_to_install('spark')}\n" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -250,7 +262,7 @@ def test_the_module_has_every_option_of_the_command_but_sparks(name: str) -> Non
     [
         (
             ModuleNotFoundError("no", name="pandas"),
-            "pandas is not installed; in Quorate's checkout: pip install -e '.[spark]'",
+            f"pandas is not installed; {how_to_install('spark')}",
         ),
         (spark_error("java.lang.OutOfMemoryError: Java heap space"), "ran out of memory"),
     ],
@@ -261,7 +273,7 @@ def test_the_module_tells_any_foreseen_failure_in_one_line(
     def fail(_: object) -> None:
         raise raised
 
-    monkeypatch.setattr("pipeline.__main__._zip", fail)
+    monkeypatch.setattr("quorate.spark.__main__._zip", fail)
     assert main(["zip", "x.zip"]) == 1
     said = capsys.readouterr().err
     assert said.startswith("pipeline: error: ")

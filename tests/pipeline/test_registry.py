@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-from pipeline.analyses import ANALYSES, analyses_text
-from pipeline.analyses.registry import ENTRIES, RECORDS, by_name
-from pipeline.schema import TABLES
+from quorate.spark.analyses import ANALYSES, analyses_text
+from quorate.spark.analyses.registry import ENTRIES, RECORDS, by_name
+from quorate.spark.schema import TABLES
 
 
 @pytest.mark.parametrize("name", ANALYSES)

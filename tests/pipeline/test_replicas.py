@@ -11,18 +11,20 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from history.checking.compare import compare
-from pipeline.analyses import ANALYSES, replicas
-from pipeline.analyses.replicas import BEHIND, DIFFERS, MISSING, replica_divergence
-from pipeline.schema import ENTRY_COLUMNS, spark_type
-from pipeline.source.options import parse_options
-from pipeline.source.plan import plan
-from pipeline.source.reading import read_task
+from quorate.spark.analyses import ANALYSES, replicas
+from quorate.spark.analyses.replicas import BEHIND, DIFFERS, MISSING, replica_divergence
+from quorate.spark.schema import ENTRY_COLUMNS, spark_type
+from quorate.spark.source.options import parse_options
+from quorate.spark.source.plan import plan
+from quorate.spark.source.reading import read_task
 from raftlog.offline.reader import ShardReader
 from raftlog.storage.frames import HEADER_BYTES, frames_in
 from raftlog.storage.segments import decode_header
 from records import Cause, TermWhy, Trigger
 from tests.support.memory_log import commit
 from tests.support.three_logs import ThreeLogs
+
+from .rows import moment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,7 +139,7 @@ def all_entries_of(logs: ThreeLogs, name: str) -> list[Row]:
         data = logs.file(node).read_bytes()
         for frame in frames_in(data[decode_header(data, "").frames_offset :]):
             row = {"cluster_id": name, "node_id": node, "shard": 0, "raft_index": frame.index}
-            row |= {"term": frame.term, "timestamp_ms": frame.timestamp_ms, "size": frame.size}
+            row |= {"term": frame.term, "timestamp": moment(frame.timestamp_ms), "size": frame.size}
             row |= {"commit_index": frame.commit_index, "num_records": frame.record_count}
             rows.append({**row, "crc": int.from_bytes(frame.encode()[4:8], "little")})
     return rows

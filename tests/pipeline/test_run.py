@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
@@ -11,28 +12,43 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from pyspark.sql import SparkSession
 
-from pipeline.errors import OptionError
-from pipeline.runs.run import RunResult, advance, run
-from pipeline.runs.step import Lost, RunStep
-from pipeline.schema import TABLES
-from pipeline.source.inputs import open_input
-from pipeline.tables.output import Output
-from pipeline.tables.reading import read_manifest
-from pipeline.tables.transaction import Transaction
+from quorate.spark.errors import OptionError
+from quorate.spark.runs.run import RunResult, advance, open_output, run
+from quorate.spark.schema import TABLES
+from quorate.spark.source.inputs import open_input
+from quorate.spark.tables.reading import read_progress
+from raftlog.storage.archive import ARCHIVE
+from raftlog.storage.segments import log_name
 from tests.pipeline.grown import Story
 from tests.pipeline.no_spark import no_session
 from tests.support.recorded_incident import INCIDENT
 from tests.support.table_rows import exported, held
+
+BY_SPARK = [pytest.param(name, marks=pytest.mark.spark) for name in ("by Spark", "in turn")]
+
+
+@contextmanager
+def all_by_spark() -> Iterator[None]:
+    """Let Spark do the work that this process would do itself, as it does for large logs."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("quorate.spark.runs.ingest.LITTLE_ENTRIES", -1)
+        patched.setattr("quorate.spark.runs.facts.LITTLE_RECORDS", -1)
+        yield
 
 
 def assert_same(output: Path, log: Path | str, table: str) -> None:
     assert held(output, table)[table] == exported(log, table)[table]
 
 
-@pytest.fixture(scope="module")
-def of_incident(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunResult]:
-    output = tmp_path_factory.mktemp("incident") / "tables [1] {a,b}*"  # must not be a glob for Spark
-    return output, run(spark, str(INCIDENT), str(output))
+@pytest.fixture(scope="module", params=["here", pytest.param("by Spark", marks=pytest.mark.spark)])
+def of_incident(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, RunResult]:
+    output = tmp_path_factory.mktemp("incident") / "tables [1] {a,b}* é"  # neither a glob nor a URL
+    if request.param == "here":
+        return output, run(no_session, str(INCIDENT), str(output))
+    with all_by_spark():
+        return output, run(request.getfixturevalue("spark"), str(INCIDENT), str(output))
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -40,6 +56,7 @@ def test_a_recorded_cluster_is_as_history_exports_it(of_incident: tuple[Path, Ru
     output, done = of_incident
     assert_same(output, INCIDENT, table)
     assert done.rows.get(table, 0) == len(exported(INCIDENT, table)[table])
+    assert done.rewritten.get(table, 0) == 0
 
 
 def test_a_run_says_what_it_did(of_incident: tuple[Path, RunResult]) -> None:
@@ -54,48 +71,43 @@ def test_a_run_says_what_it_did(of_incident: tuple[Path, RunResult]) -> None:
 
 def test_nothing_new_is_said_without_spark_and_changes_nothing(of_incident: tuple[Path, RunResult]) -> None:
     output, _ = of_incident
-    before = {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")}
+    before = {path: path.stat().st_mtime_ns for path in output.rglob("*") if path.is_file()}
     assert run(no_session, str(INCIDENT), str(output)).is_empty
-    assert {path: path.stat().st_mtime_ns for path in output.rglob("*.parquet")} == before
+    assert {path: path.stat().st_mtime_ns for path in output.rglob("*") if path.is_file()} == before
 
 
-def test_what_is_still_lost_is_no_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A segment is still incomplete: the run checks it again, and commits nothing."""
-    log = open_input(str(INCIDENT))
-    torn = Lost(shard=0, first_index=1, last_index=9, what="torn", is_damage=True, from_ms=0, to_ms=None)
-
-    def found_nothing(spark: Any, output: Output, tx: Transaction, *_: object, **__: object) -> RunStep:
-        tx.rows.update({("records", "rows"): 0, ("commits", "rows"): 0})
-        return RunStep(spark=spark, output=output, tx=tx, log=log, ranges={}, lost=(torn,))
-
-    monkeypatch.setattr("pipeline.runs.run.ingest", found_nothing)
-    monkeypatch.setattr("pipeline.runs.run.register", lambda _: None)
-    with Output.open(tmp_path / "tables", cluster_id=log.cluster_id) as output:
-        done = advance(cast(SparkSession, object()), output, log, mode="permissive")
-        assert (done.is_empty, done.lost) == (True, ("torn",))
-        assert output.manifest.version == 0
-
-
-@pytest.fixture(scope="module")
-def in_parts(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+@pytest.fixture(scope="module", params=["here", *BY_SPARK])
+def in_parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A log that grew between four runs, of which the third took in only part of the new entries."""
     folder = tmp_path_factory.mktemp("grown")
     path, output = str(folder / "node-1"), folder / "tables"
+    spark = no_session if request.param == "here" else request.getfixturevalue("spark")
     story = Story(path)
     story.chapter()
-    run(spark, path, str(output))
+    with all_by_spark() if request.param == "by Spark" else _here():
+        run(spark, path, str(output))
     story.restart()
     story.chapter()
     there = open_input(path)
-    with Output.open(output, cluster_id=there.cluster_id, num_shards=there.num_shards) as opened:
+    with all_by_spark() if request.param != "here" else _here(), open_output(str(output), there) as opened:
         advance(spark, opened, there, ranges={0: (1, there.shards[0].decided_index - 17)})
         assert advance(no_session, opened, there, ranges={0: (1, 5), 1: (1, 1)}).is_empty
     story.chapter()
-    archived = [one for one in open_input(path).shards[0].segments if Path(one.path_archived).exists()]
+    archived = [
+        one
+        for one in open_input(path).shards[0].segments
+        if Path(one.home, ARCHIVE, log_name(one.first_index)).exists()
+    ]
     assert archived, "no segment was sealed and archived between runs"
-    done = run(spark, path, str(output))
+    with all_by_spark() if request.param == "by Spark" else _here():
+        done = run(spark, path, str(output))
     assert {one.shard: one.from_index for one in done.shards}[0] == there.shards[0].decided_index - 16
     return output, path
+
+
+@contextmanager
+def _here() -> Iterator[None]:
+    yield
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -104,11 +116,12 @@ def test_several_runs_are_one(in_parts: tuple[Path, str], table: str) -> None:
     assert_same(output, path, table)
 
 
-def test_the_manifest_says_how_far_the_log_is_read(in_parts: tuple[Path, str]) -> None:
+def test_progress_says_how_far_the_log_is_read(in_parts: tuple[Path, str]) -> None:
     output, path = in_parts
     there = open_input(path).shards
-    progress = read_manifest(output).progress
-    assert {shard: (one.records_to, one.facts_to, one.last_ms) for shard, one in progress.items()} == {
+    progress = read_progress(str(output))
+    assert progress.run == 3
+    assert {shard: (one.records_to, one.facts_to, one.last_ms) for shard, one in progress.shards.items()} == {
         shard: (one.decided_index, one.decided_index, one.last_ms) for shard, one in there.items()
     }
 
@@ -132,7 +145,7 @@ def test_the_starter_of_spark_learns_how_much_there_is_to_read(tmp_path: Path) -
         told.append(size)
         raise Enough
 
-    with pytest.raises(Enough):
+    with pytest.raises(Enough), all_by_spark():
         run(start, str(INCIDENT), str(tmp_path / "out"))
     shards = open_input(str(INCIDENT)).shards.values()
     assert told == [sum(segment.size for shard in shards for segment in shard.segments)]

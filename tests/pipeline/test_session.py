@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.errors import InputError, NoSpark, OptionError, PipelineError
-from pipeline.session import failures, jvm, sessions
-from pipeline.session.failures import unwrapped
-from pipeline.session.settings import (
+from quorate.spark.errors import InputError, NoSpark, OptionError, PipelineError
+from quorate.spark.session import failures, jvm, sessions
+from quorate.spark.session.failures import unwrapped
+from quorate.spark.session.settings import (
     BRIEF_JAVA,
     check_master,
     conf_from_options,
@@ -24,7 +24,8 @@ from pipeline.session.settings import (
     local_defaults,
     user_defaults,
 )
-from pipeline.session.shipping import write_zip
+from quorate.spark.session.shipping import write_zip
+from records.installation import how_to_install
 from tests.pipeline.no_spark import spark_error
 
 
@@ -176,7 +177,7 @@ def test_without_pyspark_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sessions, "PYSPARK", "no_such_package")
     with pytest.raises(NoSpark) as refused, sessions.session_for():
         pass
-    assert str(refused.value) == "PySpark is not installed; in Quorate's checkout: pip install -e '.[spark]'"
+    assert str(refused.value) == f"PySpark is not installed; {how_to_install('spark')}"
 
 
 @pytest.mark.parametrize(
@@ -197,7 +198,7 @@ def test_what_a_worker_raised_of_ours_comes_out_whole() -> None:
     text = (
         "Job aborted due to stage failure: Task 1 in stage 6.0 failed 1 times\n"
         '  File "/x/reader.py", line 7, in read\n    raise InputError("no log", "copy it again")\n'
-        "pipeline.errors.InputError: /data/node-1 is damaged; copy it again\n\n\tat org.apache.Base\n"
+        "quorate.spark.errors.InputError: /data/node-1 is damaged; copy it again\n\n\tat org.apache.Base\n"
     )
     error = unwrapped(spark_error(text))
     assert isinstance(error, InputError)
@@ -207,7 +208,7 @@ def test_what_a_worker_raised_of_ours_comes_out_whole() -> None:
 def test_an_error_that_spark_caused_is_found_behind_another() -> None:
     try:
         try:
-            raise spark_error("Error\nModuleNotFoundError: No module named 'pipeline.source'")
+            raise spark_error("Error\nModuleNotFoundError: No module named 'quorate.spark.source'")
         except Exception as error:
             raise RuntimeError("the run failed") from error
     except RuntimeError as outer:
@@ -266,14 +267,14 @@ def test_the_zip_is_the_same_each_time_and_every_module_imports_from_it(tmp_path
             assert "__pycache__" not in name
             if name.endswith(".py") and not name.endswith("__main__.py"):
                 modules.append(name.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
-        assert "pipeline/session/log4j2.properties" in archive.namelist()
+        assert "quorate/spark/session/log4j2.properties" in archive.namelist()
     script = (
         "import importlib, sys\n"
         f"sys.path.insert(0, {str(one)!r})\n"
         f"for name in {modules!r}: importlib.import_module(name)\n"
-        "for room in ('records', 'coordinator', 'raftlog', 'history', 'pipeline'):\n"
+        "for room in ('records', 'coordinator', 'raftlog', 'history', 'quorate'):\n"
         f"    assert sys.modules[room].__file__.startswith({str(one)!r}), room\n"
-        "assert not [name for name in sys.modules if name.split('.')[0] in ('quorate', 'cluster')]\n"
+        "assert not {'cluster', 'quorate.app'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-I", "-c", script], check=True, cwd=tmp_path)
 

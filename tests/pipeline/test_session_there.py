@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.errors import InputError
-from pipeline.session.failures import unwrapped
-from pipeline.session.sessions import session_for, spark_session
+from quorate.spark.errors import InputError
+from quorate.spark.session.failures import unwrapped
+from quorate.spark.session.sessions import session_for, spark_session
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,10 +13,11 @@ from history.export.schema import SCHEMAS  # noqa: E402
 from history.export.sources import ShardRows  # noqa: E402
 from history.moments import LogWindow  # noqa: E402
 from history.reading.opening import open_node  # noqa: E402
-from pipeline.schema import RECORD_COLUMNS, ColumnKind  # noqa: E402
-from pipeline.source.options import parse_options  # noqa: E402
-from pipeline.source.plan import plan  # noqa: E402
-from pipeline.source.reading import read_task  # noqa: E402
+from quorate.spark.schema import RECORD_COLUMNS, ColumnKind  # noqa: E402
+from quorate.spark.source.options import parse_options  # noqa: E402
+from quorate.spark.source.plan import plan  # noqa: E402
+from quorate.spark.source.reading import read_task  # noqa: E402
+from tests.pipeline.rows import as_exported  # noqa: E402
 from tests.pipeline.source_rows import Row, rows_of  # noqa: E402
 from tests.support.recorded_incident import INCIDENT  # noqa: E402
 
@@ -40,8 +41,8 @@ def exported(path: object, table: str) -> list[Row]:
 @pytest.mark.parametrize("which", ["incident", "mixed"])
 def test_every_record_is_as_history_exports_it(which: str, mixed_log: str) -> None:
     path: object = INCIDENT if which == "incident" else mixed_log
-    ours, theirs = rows_of(path), exported(path, "records")
-    shared = [column.name for column in RECORD_COLUMNS if column.name in theirs[0]]
+    ours, theirs = [as_exported(row) for row in rows_of(path)], exported(path, "records")
+    shared = [name for name in ours[0] if name in theirs[0]]
     assert len(shared) >= 15
     assert [{name: row[name] for name in shared} for row in ours] == [
         {name: row[name] for name in shared} for row in theirs
@@ -63,7 +64,8 @@ def test_every_commit_is_as_history_exports_it(which: str, mixed_log: str) -> No
         "leader_epoch",
     )
     wanted = [*shared, "metadata", *names]
-    ours = [{names.get(n, n): row[n] for n in wanted} for row in rows_of(path, types="OffsetCommit")]
+    found = [as_exported(row) for row in rows_of(path, types="OffsetCommit")]
+    ours = [{names.get(n, n): row[n] for n in wanted} for row in found]
     theirs = [{n: row[n] for n in ours[0]} for row in exported(path, "commits")]
     assert ours == theirs
 
@@ -78,7 +80,7 @@ def test_executors_look_where_the_driver_meant(mixed_log: str, monkeypatch: pyte
 
 
 def test_spark_reads_the_same(spark, mixed_log: str) -> None:
-    from pipeline.source import register
+    from quorate.spark.source import register
 
     register(spark)
     read = spark.read.format("quorate").load(mixed_log)

@@ -17,9 +17,9 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from benchmarks.mixedlog import write_log
 from history.reading.node import ShardFiles
 from history.reading.source import Walk
-from pipeline.errors import InputError
-from pipeline.source.buffer_pool import pooled_buffer
-from pipeline.source.inputs import open_input
+from quorate.spark.errors import InputError
+from quorate.spark.source.buffer_pool import pooled_buffer
+from quorate.spark.source.inputs import open_input
 from raftlog.env.errors import Damaged
 from raftlog.storage.frames import Frame, encode_frame
 from raftlog.storage.segments import LogIdentity, encode_header, log_name
@@ -143,9 +143,9 @@ def test_a_segment_that_is_gone_is_damage(log: Path) -> None:
 
 
 def test_a_segment_that_vanishes_between_plan_and_reading_is_looked_for_in_the_archive(log: Path) -> None:
-    from pipeline.source.options import parse_options
-    from pipeline.source.plan import plan
-    from pipeline.source.reading import read_task
+    from quorate.spark.source.options import parse_options
+    from quorate.spark.source.plan import plan
+    from quorate.spark.source.reading import read_task
 
     before = len(rows_of(log))
     tasks = plan(parse_options({"path": str(log)}))

@@ -6,7 +6,9 @@ import errno
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import msgpack
 import pytest
 
 pytest.importorskip("pyarrow", reason="needs the extra spark")
@@ -15,23 +17,22 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from benchmarks.mixedlog import write_log
 from history.reading.node import ShardFiles
 from history.reading.opening import open_node
-from pipeline.errors import InputError
-from pipeline.source import inputs, kept
-from pipeline.source import plan as plans
-from pipeline.source.frames import Bounds
-from pipeline.source.inputs import open_input
-from pipeline.source.options import parse_options
-from pipeline.source.plan import plan
-from pipeline.source.reading import read_task
-from raftlog.env.files import Files, OsFiles
+from quorate.spark.errors import InputError
+from quorate.spark.source import inputs
+from quorate.spark.source import plan as plans
+from quorate.spark.source.inputs import open_input
+from quorate.spark.source.options import parse_options
+from quorate.spark.source.plan import plan
+from quorate.spark.source.reading import read_task
+from raftlog.env.files import OsFiles
 from raftlog.storage.archive import ARCHIVE, apply_retention, archive_segments
 from raftlog.storage.hash_chain import GENESIS
 from raftlog.storage.index_build import build_index
 from raftlog.storage.retained_snapshots import kept_path
 from raftlog.storage.sealed_index import decode_index
-from raftlog.storage.segments import SegmentHeader
 from raftlog.storage.snapshots import SnapshotFile, write_snapshot
 from records import RawRecord
+from tests.pipeline.rows import moment
 from tests.pipeline.source_rows import rows_of
 from tests.support.recorded_incident import INCIDENT
 from tests.support.three_logs import ThreeLogs
@@ -53,70 +54,33 @@ def test_an_archive_is_read_like_what_was_never_moved(archived: Path, mixed_log:
     assert rows_of(archived) == rows_of(mixed_log)
 
 
-def opened_by_planning(monkeypatch: pytest.MonkeyPatch, log: Path) -> list[str]:
-    """The list of files whose header or end a plan reads."""
-    opened: list[str] = []
-    header, end = inputs._header, inputs._end_within
-
-    def look_at_header(files: Files, path: str) -> SegmentHeader | None:
-        opened.append(path)
-        return header(files, path)
-
-    def look_for_end(files: Files, home: str, bounds: Bounds) -> tuple[int, int] | None:
-        opened.append(home)
-        return end(files, home, bounds)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(inputs, "_header", look_at_header)
-        patched.setattr(inputs, "_end_within", look_for_end)
-        open_input(str(log))
-    return [path for path in opened if Path(path).exists()]
-
-
-def test_a_second_plan_looks_up_nothing_that_stayed_as_it_was(
-    archived: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_was_remembered_saves_reading_what_stayed_as_it_was(
+    archived: Path, read_bytes: list[int]
 ) -> None:
-    monkeypatch.setattr(kept, "SETTLED_NS", -(1 << 62))
-    first, shard = opened_by_planning(monkeypatch, archived), archived / "shard-0"
-    assert len(first) > len(list(shard.glob("archive/*.log")))
-    before = open_input(str(archived)).shards[0].decided_index
-    metadata = opened_by_planning(monkeypatch, archived)
-    assert [path for path in metadata if "shard-0" in path] == []
-    (newest,) = shard.glob("*.log")
+    first = open_input(str(archived))
+    assert sum(read_bytes) > 20_000
+    noted = msgpack.packb(first.to_remember())
+    read_bytes.clear()
+    again = open_input(str(archived), remembered=noted)
+    assert again.shards == first.shards
+    assert sum(read_bytes) < 4_000
+    (newest,) = (archived / "shard-0").glob("*.log")
     newest.write_bytes(newest.read_bytes()[:-1])
-    assert opened_by_planning(monkeypatch, archived) == [*metadata, str(shard), str(newest)]
-    assert open_input(str(archived)).shards[0].decided_index == before - 1
+    shorter = open_input(str(archived), remembered=noted)
+    assert shorter.shards[0].decided_index == first.shards[0].decided_index - 1
 
 
-def test_what_changed_a_moment_ago_is_looked_up_again(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(b"a")
-    learnt: kept.Kept[bytes] = kept.Kept(1)
-    assert learnt.of(str(file), None, file.read_bytes) == b"a"
-    file.write_bytes(b"b")  # the same size, perhaps within one tick of the clock
-    assert learnt.of(str(file), None, file.read_bytes) == b"b"
+def test_a_cluster_that_was_remembered_ends_where_it_ended() -> None:
+    first = open_input(str(INCIDENT))
+    again = open_input(str(INCIDENT), remembered=msgpack.packb(first.to_remember()))
+    assert again.shards == first.shards
 
 
-def test_what_was_not_learnt_is_asked_again_and_no_more_is_kept_than_allowed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kept, "SETTLED_NS", -(1 << 62))
-    file = tmp_path / "file"
-    asked: list[int] = []
-    learnt: kept.Kept[int | None] = kept.Kept(2)
-
-    def ask(about: int, says: int | None) -> int | None:
-        def learn() -> int | None:
-            asked.append(about)
-            return says
-
-        return learnt.of(str(file), about, learn)
-
-    assert (ask(1, 7), ask(1, 8)) == (7, 8)  # it is not there
-    file.touch()
-    assert (ask(1, None), ask(1, 7), ask(1, 8)) == (None, 7, 7)
-    assert (ask(2, 0), ask(3, 0), ask(1, 9)) == (0, 0, 9)
-    assert asked == [1, 1, 1, 1, 2, 3, 1]
+@pytest.mark.parametrize(
+    "noted", [b"", b"\xc1", b"\x93", {"ends": 3}, {"looked": []}, {"ends": {"": [1, "x"]}}]
+)
+def test_what_was_remembered_wrongly_only_costs_time(mixed_log: str, noted: Any) -> None:
+    assert open_input(mixed_log, remembered=noted).shards == open_input(mixed_log).shards
 
 
 def test_of_archived_segments_the_manifest_tells_what_need_not_be_opened(archived: Path) -> None:
@@ -126,24 +90,42 @@ def test_of_archived_segments_the_manifest_tells_what_need_not_be_opened(archive
     assert 1 in first.types
     assert (newest.last_index, newest.types) == (None, None)
     early = parse_options({"path": str(archived), "shards": "0", "to_time": str(first.timestamp_ms_max)})
-    assert [task.bounds.first for task in plan(early) if task.bounds.following is not None] == [1]
+    assert [one.first for task in plan(early) for one in task.segments if one.following is not None] == [1]
 
 
-def test_the_largest_segments_come_first_those_alike_as_in_the_log(
+def test_the_largest_tasks_come_first_those_alike_as_in_the_log(
     archived: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plans, "ALIKE_BYTES", 1 << 14)
+    monkeypatch.setattr(plans, "TASK_BYTES_MIN", 1)
     asked = parse_options({"path": str(archived)})
     tasks = plan(asked)
     steps = [task.size >> 14 for task in tasks]
     assert steps == sorted(steps, reverse=True)
-    assert (tasks[0].shard, tasks[-1].shard) == (0, -1)
-    alike = [task.bounds.first for task in tasks if task.size >> 14 == steps[0]]
+    placed = [(one.shard, one.first) for task in tasks for one in task.segments]
+    assert (placed[0][0], placed[-1][0]) == (0, -1)
+    alike = [task.segments[0].first for task in tasks if task.size >> 14 == steps[0]]
     assert alike == sorted(alike)
     assert len(alike) > 1
     monkeypatch.setattr(plans, "ALIKE_BYTES", 1 << 30)
-    firsts = [(task.shard, task.bounds.first) for task in plan(asked)]
+    firsts = [(one.shard, one.first) for task in plan(asked) for one in task.segments]
     assert firsts == sorted(firsts)
+
+
+def test_small_segments_share_a_task_and_large_ones_have_their_own(
+    archived: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = parse_options({"path": str(archived)})
+    (one,) = plan(asked)
+    assert {place.shard for place in one.segments} == {-1, 0}
+    sizes = [place.size for place in one.segments]
+    monkeypatch.setattr(plans, "TASK_BYTES_MIN", sizes[0] + sizes[1])
+    tasks = plan(asked)
+    assert len(tasks) > 1
+    assert all(task.size <= sizes[0] + sizes[1] or len(task.segments) == 1 for task in tasks)
+    assert sorted(place.first for task in tasks for place in task.segments) == sorted(
+        place.first for place in one.segments
+    )
 
 
 def test_only_an_archive_is_enough(archived: Path) -> None:
@@ -227,10 +209,10 @@ def test_an_undecided_tail_is_left_out(tmp_path: Path) -> None:
 
 def test_entries_are_what_stands_in_the_log(mixed_log: str) -> None:
     frames = list(ShardFiles(mixed_log, 0).frames())
-    named = ("raft_index", "term", "timestamp_ms", "commit_index", "num_records", "size")
+    named = ("raft_index", "term", "timestamp", "commit_index", "num_records", "size")
     ours = [tuple(row[name] for name in named) for row in rows_of(mixed_log, rows="entries", shards="0")]
     assert ours == [
-        (one.index, one.term, one.timestamp_ms, one.commit_index, one.record_count, one.size)
+        (one.index, one.term, moment(one.timestamp_ms), one.commit_index, one.record_count, one.size)
         for one in frames
     ]
 
@@ -243,7 +225,7 @@ def test_a_snapshot_is_rows_at_its_last_entry(mixed_log: str) -> None:
         assert snapshot is not None
         rows = rows_of(mixed_log, rows="snapshot", shards="0", to_index=str(asked), raw="true")
         assert {row["raft_index"] for row in rows} == {index}
-        assert {row["timestamp_ms"] for row in rows} == {snapshot.header.last_timestamp_ms}
+        assert {row["timestamp"] for row in rows} == {moment(snapshot.header.last_timestamp_ms)}
         assert [row["sequence"] for row in rows] == list(range(len(rows)))
         assert [
             RawRecord(row["type"], row["version"], row["key_bytes"], row["value_bytes"]) for row in rows

@@ -16,8 +16,9 @@ pytest.importorskip("pyarrow", reason="needs the extra spark")
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from history.reading.node import ShardFiles
-from pipeline.errors import OptionError
-from pipeline.source.options import OPTIONS, Rows
+from quorate.spark.errors import OptionError
+from quorate.spark.source.options import OPTIONS, Rows
+from tests.pipeline.rows import moment
 from tests.pipeline.source_rows import Row, rows_of
 
 GROUP = "orders-service-00003"
@@ -54,8 +55,8 @@ def _asked(first_ms: int, last_ms: int) -> dict[str, Asked]:
         "groups": Asked(value=GROUP, passes=lambda row: row["group_id"] == GROUP),
         "from_index": Asked(value=str(FIRST), passes=lambda row: row["raft_index"] >= FIRST),
         "to_index": Asked(value=str(LAST), passes=lambda row: row["raft_index"] <= LAST),
-        "from_time": Asked(value=str(first_ms), passes=lambda row: row["timestamp_ms"] >= first_ms),
-        "to_time": Asked(value=str(last_ms), passes=lambda row: row["timestamp_ms"] <= last_ms),
+        "from_time": Asked(value=str(first_ms), passes=lambda row: row["timestamp"] >= moment(first_ms)),
+        "to_time": Asked(value=str(last_ms), passes=lambda row: row["timestamp"] <= moment(last_ms)),
         "columns": Asked(value="raft_index,term", columns=("raft_index", "term")),
         "raw": Asked(value="true", adds=("key_bytes", "value_bytes", "cause_bytes")),
         "mode": Asked(value="permissive", adds=("damage",)),

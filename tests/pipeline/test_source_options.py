@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,11 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 from pyspark.sql.types import StructType
 
 from history.export.columns import text
-from pipeline.errors import OptionError
-from pipeline.schema import DAMAGE, ENTRY_COLUMNS, RECORD_COLUMNS, spark_type
-from pipeline.source.options import OPTIONS, WantedRange, parse_options
-from pipeline.source.plan import plan
+from quorate.spark.errors import NoSpark, OptionError
+from quorate.spark.schema import DAMAGE, ENTRY_COLUMNS, RECORD_COLUMNS, spark_type
+from quorate.spark.source.options import OPTIONS, WantedRange, parse_options
+from quorate.spark.source.plan import plan
+from tests.pipeline.rows import ms_of
 from tests.pipeline.source_rows import Row, rows_of
 from tests.support.recorded_incident import INCIDENT
 
@@ -60,7 +63,7 @@ def test_indexes_and_times_with_both_ends(mixed_log: str, everything: list[Row])
     low, high = MIDDLE, MIDDLE + 400
     expected = [row for row in everything if row["shard"] == 0 and low <= row["raft_index"] <= high]
     assert rows_of(mixed_log, shards="0", from_index=str(low), to_index=str(high)) == expected
-    first, last = expected[0]["timestamp_ms"], expected[-1]["timestamp_ms"]
+    first, last = ms_of(expected[0]["timestamp"]), ms_of(expected[-1]["timestamp"])
     assert rows_of(mixed_log, shards="0", from_time=str(first), to_time=str(last)) == expected
     assert rows_of(mixed_log, from_index=str(1 << 40)) == []
     assert rows_of(mixed_log, from_index="-7", to_index=str(1 << 80)) == everything
@@ -120,7 +123,7 @@ def test_permissive_has_damage_for_its_last_column(mixed_log: str) -> None:
 
 def test_a_schema_names_what_is_read(mixed_log: str) -> None:
     schema = spark_type((RECORD_COLUMNS[4], RECORD_COLUMNS[1]))
-    assert [c.name for c in parse_options({"path": mixed_log}, schema).columns] == ["timestamp_ms", "shard"]
+    assert [c.name for c in parse_options({"path": mixed_log}, schema).columns] == ["timestamp", "shard"]
     with pytest.raises(OptionError, match="permissive"):
         parse_options({"path": mixed_log, "mode": "permissive"}, schema)
     with pytest.raises(OptionError, match="shard is int, not string"):
@@ -246,8 +249,25 @@ def test_moments(said: str, ms: int) -> None:
     assert parse_options({"path": "x", "from_time": said}).selection.span == WantedRange(from_ms=ms)
 
 
-def test_every_option_and_column_is_in_the_document() -> None:
+def test_every_option_is_in_the_document() -> None:
     text = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
     section = text.split("## The log as a DataFrame")[1].split("\n## ")[0]
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE))))
-    assert named == (set(OPTIONS) - {"path"}) | {column.name for column in ENTRY_COLUMNS}
+    assert named == set(OPTIONS) - {"path"}
+
+
+def test_a_pyspark_without_what_streams_need_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark 4.1 reads logs but lacks a class that the reader of streams imports."""
+    pyspark_source = pytest.importorskip("pyspark.sql.streaming.datasource", reason="needs PySpark 4.2")
+    from quorate.spark.source.datasource import QuorateSource
+
+    lacking = types.ModuleType(pyspark_source.__name__)
+    monkeypatch.setitem(sys.modules, pyspark_source.__name__, lacking)
+    monkeypatch.delitem(sys.modules, "quorate.spark.source.stream", raising=False)
+    source = QuorateSource({"path": "anywhere"})
+    with pytest.raises(NoSpark) as refused:
+        source.streamReader(source.schema())
+    assert str(refused.value).startswith("PySpark 4.1 has no ")
+    assert str(refused.value).endswith(
+        "; pip install 'pyspark[sql]>=4.2,<4.4'; spark.read works with this one"
+    )

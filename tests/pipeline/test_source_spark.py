@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-from pipeline.errors import InputError, OptionError
-from pipeline.schema import RECORD_COLUMNS
-from pipeline.session.failures import unwrapped
-from pipeline.source import register
+from quorate.spark.errors import InputError, OptionError
+from quorate.spark.schema import RECORD_COLUMNS
+from quorate.spark.session.failures import unwrapped
+from quorate.spark.source import register
+from tests.pipeline.rows import as_exported
 from tests.pipeline.source_rows import rows_of
 
 
@@ -30,7 +31,7 @@ def test_spark_reads_what_is_read_without_it(spark: SparkSession, mixed_log: str
     assert read.columns == [column.name for column in RECORD_COLUMNS]
     rows = [row.asDict(recursive=True) for row in read.orderBy("raft_index", "sequence").collect()]
     expected = rows_of(mixed_log, shards="0", from_index="1000", to_index="1040", raw="true")
-    assert [{**row, **_as_bytes(row)} for row in rows] == expected
+    assert [as_exported({**row, **_as_bytes(row)}) for row in rows] == [*map(as_exported, expected)]
 
 
 def _as_bytes(row: dict[str, object]) -> dict[str, object]:
@@ -60,7 +61,7 @@ def test_a_schema_of_the_user_prunes(spark: SparkSession, mixed_log: str) -> Non
 def test_spark_knows_what_is_never_null(spark: SparkSession, mixed_log: str, options: dict[str, str]) -> None:
     read = reading(spark, mixed_log, **options)
     assert not read.schema["raft_index"].nullable
-    assert read.schema["timestamp_ms"].nullable is ("mode" in options)
+    assert read.schema["timestamp"].nullable is ("mode" in options)
     assert [
         tuple(row) for row in read.select("raft_index", "shard").orderBy("shard", "raft_index").collect()
     ] == [(row["raft_index"], row["shard"]) for row in rows_of(mixed_log, **options)]

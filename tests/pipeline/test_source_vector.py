@@ -11,14 +11,14 @@ np = pytest.importorskip("numpy", reason="needs the extra spark")
 pa = pytest.importorskip("pyarrow", reason="needs the extra spark")
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
-from pipeline.schema import RECORD_COLUMNS  # noqa: E402
-from pipeline.source.bodies import FEW, walk  # noqa: E402
-from pipeline.source.frames import Bounds, Frames, scan  # noqa: E402
-from pipeline.source.msgarrays import GUARD, SKIP_STEPS_MAX, read_fields, read_items  # noqa: E402
-from pipeline.source.options import Selection  # noqa: E402
-from pipeline.source.scalar_decoder import ReadSelection  # noqa: E402
-from pipeline.source.slices import distinct, edges_of, gather, numbered, refer, spread  # noqa: E402
-from pipeline.source.vector import Wanted, columns_of  # noqa: E402
+from quorate.spark.schema import RECORD_COLUMNS  # noqa: E402
+from quorate.spark.source.bodies import FEW, walk  # noqa: E402
+from quorate.spark.source.frames import Bounds, Frames, scan  # noqa: E402
+from quorate.spark.source.msgarrays import GUARD, SKIP_STEPS_MAX, read_fields, read_items  # noqa: E402
+from quorate.spark.source.options import Selection  # noqa: E402
+from quorate.spark.source.scalar_decoder import ReadSelection  # noqa: E402
+from quorate.spark.source.slices import distinct, edges_of, gather, numbered, refer, spread  # noqa: E402
+from quorate.spark.source.vector import Wanted, columns_of  # noqa: E402
 from raftlog.storage.frames import HEADER_BYTES, encode_frame  # noqa: E402
 from raftlog.storage.segments import LogIdentity, encode_header  # noqa: E402
 from records import (  # noqa: E402
@@ -41,6 +41,7 @@ from records.entry import join_body  # noqa: E402
 from records.layouts import Layout, layout_of  # noqa: E402
 from records.packing import pack  # noqa: E402
 from records.schemas import SCHEMAS  # noqa: E402
+from tests.pipeline.rows import moment  # noqa: E402
 
 Row = dict[str, Any]
 NUMBERS = (0, 1, -1, 127, 128, -32, -33, 255, 256, 65_535, 65_536, -129, -32_769)
@@ -111,6 +112,24 @@ def frames_of(bodies: list[tuple[bytes, int]]) -> tuple[bytes, Frames]:
     return data + GUARD, found
 
 
+def test_entries_before_the_wanted_ones_are_not_checked_and_the_wanted_ones_are() -> None:
+    bodies = [(b"body-%d" % number, 1) for number in range(1, 101)]
+    data = bytearray(frames_of(bodies)[0].removesuffix(GUARD))
+
+    def read(*damaged: int) -> tuple[list[int], list[int]]:
+        copy = bytearray(data)
+        for number in damaged:
+            copy[copy.index(b"body-%d" % number) + 1] ^= 0xFF
+        found, gaps = scan(bytes(copy), "segment", Bounds(first=1, decided=100), unchecked_before=91)
+        return found.index.tolist(), [gap.after_index for gap in gaps]
+
+    every = list(range(1, 101))
+    assert read() == (every, [])
+    assert read(50) == (every, [])
+    assert read(90, 95) == ([one for one in every if one != 95], [94])
+    assert read(91) == ([one for one in every if one != 91], [90])
+
+
 def plainly(
     body: bytes, count: int, index: int, columns: tuple[Any, ...], selection: Selection
 ) -> list[Row] | None:
@@ -119,7 +138,7 @@ def plainly(
         rows = ReadSelection.of(columns, selection).entry(body, count)
     except RecordsError:
         return None
-    same = {"cluster_id": "c", "shard": 0, "raft_index": index, "term": 1, "timestamp_ms": 1_000 + index}
+    same = {"cluster_id": "c", "shard": 0, "raft_index": index, "term": 1, "timestamp": moment(1_000 + index)}
     return [{column.name: {**row, **same}.get(column.name) for column in columns} for row in rows]
 
 

@@ -16,10 +16,10 @@ from pyspark.sql import functions as f
 
 from history.reading.node import NodeLog
 from history.reading.source import Walk
-from pipeline.analyses.compaction import compacted
-from pipeline.analyses.keys import until
-from pipeline.analyses.state import state_as_of
-from pipeline.errors import OptionError
+from quorate.spark.analyses.compaction import compacted
+from quorate.spark.analyses.keys import until
+from quorate.spark.analyses.state import state_as_of
+from quorate.spark.errors import OptionError
 from raftlog.storage.frames import Frame
 from records import Cause, RawRecord, Stamped, Trigger, iter_records
 from records.compaction import compact
@@ -32,6 +32,8 @@ from .rows import Row, records_frame, rows_of_shard
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.thorough
 
 LOOKS = 4
 """Number of indexes that are checked in each shard, the last one among them."""
@@ -131,8 +133,8 @@ def test_an_index_and_a_moment_end_what_counts(spark: SparkSession) -> None:
     at_ms = log.log.written[4].timestamp_ms
     ways = {
         "index": until(frame, at_index=6),
-        "moment": until(frame, at_ms=at_ms),
-        "both": until(frame, at_index=3, at_ms=at_ms),
+        "moment": until(frame, at=at_ms),
+        "both": until(frame, at_index=3, at=at_ms),
         "by shard": until(frame, at_index={0: 7}),
     }
     together = reduce(DataFrame.unionAll, [one.withColumn("way", f.lit(way)) for way, one in ways.items()])
@@ -146,7 +148,7 @@ def test_an_index_and_a_moment_end_what_counts(spark: SparkSession) -> None:
         ("both", 1): 3,
         ("by shard", 0): 7,
     }
-    assert state_as_of(frame, at_index=6, at_ms=at_ms).where("kind = 'offset'").count() == 10
+    assert state_as_of(frame, at_index=6, at=at_ms).where("kind = 'offset'").count() == 10
     with pytest.raises(OptionError, match="at_index"):
         state_as_of(frame, at_index={})
 

@@ -13,15 +13,16 @@ pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from pipeline.errors import InputError, OptionError
-from pipeline.schema import DAMAGE
-from pipeline.source import register
-from pipeline.source.options import parse_options
-from pipeline.source.stream import LogStreamReader
+from quorate.spark.errors import InputError, OptionError
+from quorate.spark.schema import DAMAGE
+from quorate.spark.source import register
+from quorate.spark.source.options import parse_options
+from quorate.spark.source.stream import LogStreamReader
 from tests.pipeline.source_rows import rows_of
 from tests.support.long_story import long_story
 
 from .growing import SHARD, Growing, archived
+from .rows import as_exported
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -175,7 +176,7 @@ def test_in_permissive_mode_they_are_a_row(tmp_path: Path) -> None:
     before = len(stream.rows)
     stream.batch()
     row, *others = stream.rows[before:]
-    assert (row["shard"], row["raft_index"], row["timestamp_ms"]) == (SHARD, 11, None)
+    assert (row["shard"], row["raft_index"], row["timestamp"]) == (SHARD, 11, None)
     assert row[DAMAGE.name] == "entries 11 to 192 are no longer kept and were not read before"
     assert [(one["raft_index"], one[DAMAGE.name]) for one in others] == [(193, None)]
     assert stream.batch() == 0
@@ -324,8 +325,8 @@ def test_spark_reads_a_growing_log_over_restarts(spark: SparkSession, tmp_path: 
     node.stop()
     node.start()
     follow()
-    found = [row.asDict(recursive=True) for row in spark.read.parquet(rows).collect()]
-    assert in_order(found) == rows_of(home)
+    found = [as_exported(row.asDict(recursive=True)) for row in spark.read.parquet(rows).collect()]
+    assert in_order(found) == in_order([as_exported(row) for row in rows_of(home)])
 
 
 @pytest.mark.spark
@@ -349,6 +350,6 @@ def test_latest_begins_behind_what_is_committed_and_later_passes_nothing_over(
         ann.commit({0: offset})
     node.stop()
     follow()
-    found = [row.asDict(recursive=True) for row in spark.read.parquet(rows).collect()]
-    assert in_order(found) == [row for row in rows_of(home) if row not in before]
+    found = [as_exported(row.asDict(recursive=True)) for row in spark.read.parquet(rows).collect()]
+    assert in_order(found) == in_order([as_exported(row) for row in rows_of(home) if row not in before])
     assert found

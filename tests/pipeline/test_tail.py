@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from history.reading.opening import open_node
-from pipeline.errors import InputError
-from pipeline.source.tail import InputTail
-from raftlog.env.files import OsFile, OsFiles
+from quorate.spark.errors import InputError
+from quorate.spark.source.tail import InputTail
+from raftlog.env.files import OsFiles
 from raftlog.storage.frames import frame_at
 from raftlog.storage.loader import CLEAN_FILE, CLEAN_KIND
 from raftlog.storage.metafile import write_meta
@@ -58,21 +58,6 @@ def test_one_node_alone_decides_by_itself(tmp_path: Path, seed: int) -> None:
     for _ in range(60):
         alone.step()
         assert tail.look()[SHARD].index == len(alone.leader.entries) == by_history(alone.disks[0].path)
-
-
-@pytest.fixture
-def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of bytes of each read."""
-    counted: list[int] = []
-    pread = OsFile.pread
-
-    def counting(file: OsFile, size_bytes: int, offset: int) -> bytes:
-        data = pread(file, size_bytes, offset)
-        counted.append(len(data))
-        return data
-
-    monkeypatch.setattr(OsFile, "pread", counting)
-    return counted
 
 
 def test_a_look_reads_what_is_new(tmp_path: Path, read_bytes: list[int]) -> None:

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("pyspark", reason="needs the extra spark")
 
 from history.facts.transactions import TransactionOutcome, transactions_of
-from pipeline.analyses.transactions import transactional_offsets
+from quorate.spark.analyses.transactions import transactional_offsets
 from tests.support.recorded_transactions import RecordedShards, begun
 from tests.support.transactions import GROUP, OTHER_GROUP, Producer
 from wire.errors import ErrorCode

@@ -8,10 +8,11 @@ from typing import Any
 def member(name: str, **given: Any) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "member_id": name,
+        "number": None,
         "instance_id": None,
         "is_away": False,
         "client_id": f"client-{name}",
-        "client_host": "/10.0.0.1",
+        "client_host": "10.0.0.1",
         "member_epoch": 3,
         "regex": None,
         "state": "STABLE",

@@ -9,7 +9,7 @@ import pytest
 
 from quorate.client import Client
 from quorate.errors import CommandError, ExitCode
-from quorate.retrying_client import ClusterRefused, NotInTime, Unreachable
+from quorate.retrying_client import ClusterRefused, NotInTime
 from tests.quorate.standins import HANG_UP, SILENCE, ScriptedNode, metadata
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -61,6 +61,25 @@ def test_who_answers_that_it_cannot_now_is_not_called_unreachable(node: Scripted
     assert "COORDINATOR_NOT_AVAILABLE" in str(error.value)
     assert "cannot reach" not in str(error.value)
     assert error.value.code == ExitCode.UNREACHABLE
+
+
+def test_a_node_without_the_others_is_not_called_unreachable(start_node: Callable[[], ScriptedNode]) -> None:
+    there, gone = start_node(), start_node()
+    gone.close()
+    there.answer(
+        ApiKey.FIND_COORDINATOR, FindCoordinatorResponse(node_id=2, host="127.0.0.1", port=gone.port)
+    )
+    with Client(there.address, timeout_s=0.3) as client, pytest.raises(NotInTime) as error:
+        client.delete_group("g")
+    assert "without a majority of its nodes it serves nothing: `quorate cluster status`" in str(error.value)
+
+
+def test_an_http_port_given_as_kafkas_is_called_one(node: ScriptedNode) -> None:
+    node.answer(ApiKey.API_VERSIONS, b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    said = f"{node.address} is an HTTP port, not one for Kafka clients; give the Kafka address"
+    with Client(node.address) as client, pytest.raises(CommandError, match=said) as error:
+        client.topics()
+    assert error.value.code == ExitCode.USAGE
 
 
 def test_a_refusal_is_final_and_carries_name_code_and_message(node: ScriptedNode) -> None:
@@ -120,7 +139,7 @@ def test_group_requests_follow_the_coordinator(start_node: Callable[[], Scripted
 def test_a_node_that_answers_nothing_sensible_is_given_up_in_time(node: ScriptedNode, answer: object) -> None:
     node.answer(ApiKey.METADATA, answer)
     started_s = time.monotonic()
-    with Client(node.address, timeout_s=0.5) as client, pytest.raises(Unreachable) as error:
+    with Client(node.address, timeout_s=0.5) as client, pytest.raises(NotInTime) as error:
         client.topics()
     assert time.monotonic() - started_s < 1.5
     assert error.value.code == ExitCode.UNREACHABLE

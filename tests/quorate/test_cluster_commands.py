@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from quorate.app import run
-from quorate.commands.overview import duration
+from quorate.commands.verdict import duration
 from quorate.errors import ExitCode
 from tests.quorate.standins import Answer, HttpNode
 
@@ -81,15 +81,18 @@ def test_the_status_puts_the_views_of_all_nodes_together(
     two.script["/v1/cluster"] = [
         (200, view(2, nodes, [shard(-1, "Down", 1), shard(0, "CatchUp", 2, followers=[joining, gone])]))
     ]
-    assert run(["cluster", "status", "--url", one.url]) == 0
+    assert run(["cluster", "status", "--url", one.url]) == ExitCode.DEGRADED
     lines = words(capsys.readouterr().out)
     assert lines[1] == ["format level 2"]
-    assert ["1", "kafka:9091", f"127.0.0.1:{one.port}", "1.2.3", "4 min", "asked"] in lines
+    assert ["1", "kafka:9091", f"127.0.0.1:{one.port}", "1.2.3", "4 min", "this node"] in lines
     assert ["2", "kafka:9092", f"127.0.0.1:{two.port}", "1.2.3", "4 min", "up 40 s"] in lines
     assert ["3", "-", "-", "-", "-", "DOWN 40 s"] in lines
     assert ["metadata", "1", "3", "120", "leads, Ready", "lag 4", "gone"] in lines
     assert ["0", "2", "3", "120", "lag 900, joining", "leads, CatchUp", "gone"] in lines
-    assert sum("has another secret" in " ".join(line) for line in lines) == 2
+    away = "node 3 is away: node 3 has another secret: use one cluster.secret.file"
+    late = "shard 0 is not served yet: node 2 leads it and catches up"
+    assert lines[-5:-1] == [[away], [late], ["node 1 is 900 entries behind in shard 0 (joining)"], []]
+    assert lines[-1][0].startswith(f"degraded: {away}; {late}; ")
 
 
 def test_a_node_that_does_not_answer_is_shown_as_far_as_it_is_known(
@@ -99,10 +102,11 @@ def test_a_node_that_does_not_answer_is_shown_as_far_as_it_is_known(
     nodes: dict[int, HttpNode | None] = {1: one, 2: two}
     one.script["/v1/cluster"] = [(200, view(1, nodes, [shard(0, "Down", 2), shard(1, "Down", None)]))]
     two.script["/v1/cluster"] = [(503, refusal("BUSY"))]
-    assert run(["cluster", "status", "--url", one.url]) == 0
+    assert run(["cluster", "status", "--url", one.url]) == ExitCode.DEGRADED
     lines = words(capsys.readouterr().out)
     assert ["0", "2", "3", "120", "Down", "?"] in lines
     assert ["1", "none", "3", "120", "Down", "?"] in lines
+    assert lines[-1] == ["degraded: node 2 does not respond to HTTP requests; shard 1 has no leader"]
 
 
 def test_what_a_node_could_not_serve_is_shown(
@@ -111,9 +115,9 @@ def test_what_a_node_could_not_serve_is_shown(
     node = start()
     full = shard(0, "Ready", 1, cannot_serve="its disk is full: free some space")
     node.script["/v1/cluster"] = [(200, view(1, {1: node}, [full]))]
-    assert run(["cluster", "status", "--url", node.url]) == 0
-    shown = capsys.readouterr().out
-    assert "node 1 cannot serve shard-0: its disk is full: free some space" in shown
+    assert run(["cluster", "status", "--url", node.url]) == ExitCode.DEGRADED
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-1] == "degraded: node 1 cannot serve shard 0: its disk is full: free some space"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +137,8 @@ def test_wrong_clocks_are_shown(
     node = start()
     document = view(1, {1: node}, [shard(0, "Ready", 1)]) | {"clock": clock}
     node.script["/v1/cluster"] = [(200, document)]
-    assert run(["cluster", "status", "--url", node.url]) == 0
+    code = ExitCode.DEGRADED if expected.startswith("the wall clock") else ExitCode.OK
+    assert run(["cluster", "status", "--url", node.url]) == code
     shown = capsys.readouterr().out
     assert expected in shown
     assert ("clock" in shown) == bool(expected)
@@ -145,7 +150,9 @@ def test_a_node_alone_is_shown_without_links(
     node = start()
     node.script["/v1/cluster"] = [(200, view(1, {1: node}, [shard(0, "Ready", 1)]))]
     assert run(["cluster", "status", "--url", node.url]) == 0
-    assert words(capsys.readouterr().out)[-1] == ["0", "1", "3", "120", "leads, Ready"]
+    lines = words(capsys.readouterr().out)
+    assert lines[-3] == ["0", "1", "3", "120", "leads, Ready"]
+    assert lines[-1] == ["all well: the node is up, and every shard is served"]
 
 
 def test_the_status_as_json_has_the_views_of_the_others(
@@ -158,6 +165,59 @@ def test_the_status_as_json_has_the_views_of_the_others(
     assert run(["cluster", "status", "--json", "--url", one.url + "/"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["node_id"], document["views"]["2"]["node_id"]) == (1, 2)
+    sentence = "all well: all 2 nodes are up, and every shard is served"
+    expected = {"state": "ALL_WELL", "sentence": sentence, "problems": [], "exit_code": 0}
+    assert document["verdict"] == expected
+
+
+def _no_majority(start: Callable[[], HttpNode]) -> HttpNode:
+    """Start node 1 of three, which reaches no other."""
+    node = start()
+    alone = view(1, {1: node, 2: None, 3: None}, [shard(-1, "Down", None), shard(0, "Down", None)])
+    node.script["/v1/cluster"] = [(200, alone)]
+    return node
+
+
+def test_a_node_alone_of_three_has_no_majority(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = _no_majority(start)
+    assert run(["cluster", "status", "--json", "--url", node.url]) == ExitCode.NO_MAJORITY
+    verdict = json.loads(capsys.readouterr().out)["verdict"]
+    assert (verdict["state"], verdict["exit_code"]) == ("NO_MAJORITY", ExitCode.NO_MAJORITY)
+    assert verdict["sentence"] == "no majority: of 3 nodes only node 1 is up, so no shard can be served"
+    assert verdict["problems"][-2:] == ["the metadata shard has no leader", "shard 0 has no leader"]
+
+
+def test_a_node_that_is_cut_off_does_not_hide_the_others(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is in contact with none of them, but their addresses were given."""
+    one, two, three = _no_majority(start), start(), start()
+    nodes: dict[int, HttpNode | None] = {1: None, 2: two, 3: three}
+    for own, node, followers in ((2, two, [follower(1, 0, in_contact=False), follower(3)]), (3, three, [])):
+        shards = [
+            shard(number, "Ready" if own == 2 else "Down", 2, followers=followers) for number in (-1, 0)
+        ]
+        node.script["/v1/cluster"] = [(200, view(own, nodes, shards))]
+    urls = ",".join([one.url, two.url, three.url])
+    assert run(["cluster", "status", "--url", urls]) == ExitCode.DEGRADED
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("degraded: node 1 has no link to node 2: node 3 has another secret")
+    assert last.endswith("; and 1 more")
+    assert run(["cluster", "status", "--url", f"{one.url},{two.url}"]) == ExitCode.DEGRADED
+
+
+def test_a_busy_node_is_passed_over(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    busy, node = start(), start()
+    busy.script["/v1/cluster"] = [(503, refusal("BUSY"))]
+    node.script["/v1/cluster"] = [(200, view(1, {1: node}, [shard(0, "Ready", 1)]))]
+    assert run(["cluster", "status", "--url", f"{busy.url},{node.url}"]) == 0
+    node.script["/v1/cluster"] = [(200, {"status": "ok"})]
+    assert run(["cluster", "status", "--url", node.url]) == ExitCode.REFUSED
+    assert "does not respond like a Quorate node" in capsys.readouterr().err
 
 
 def test_any_of_several_addresses_will_do(
@@ -191,29 +251,122 @@ def test_a_transfer_follows_to_the_leader(
 ) -> None:
     one, two = start(), start()
     one.script["/v1/shards/2/transfer"] = [(409, refusal("NOT_LEADER", two))]
-    two.script["/v1/shards/2/transfer"] = [(200, {"shard": 2, "was_leader": 2, "leader_id": 3})]
+    answer = {"shard": 2, "was_leader": 2, "leader_id": 3, "lasts": True}
+    two.script["/v1/shards/2/transfer"] = [(200, answer)]
     assert run(["cluster", "transfer", "2", "--to", "3", "--url", one.url]) == 0
-    assert capsys.readouterr().out == "node 3 leads shard 2 now; node 2 did\n"
+    lasts = "this lasts until `quorate cluster transfer 2 --undo` or another transfer"
+    assert capsys.readouterr().out.splitlines() == ["node 3 leads shard 2 now; node 2 did", lasts]
     assert two.asked == [("POST", "/v1/shards/2/transfer", '{"to": 3}')]
 
 
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        ({"shard": -1, "was_leader": 1, "leader_id": 1}, "node 1 already leads metadata"),
-        ({"shard": -1, "was_leader": 1, "leader_id": None}, "node 1 transferred metadata"),
+        (
+            {"was_leader": 1, "leader_id": 1, "lasts": True},
+            "node 1 already leads the metadata shard\nthis lasts",
+        ),
+        ({"was_leader": 1, "leader_id": 2, "lasts": False}, "node 1 did\nbalancing will take the shard back"),
+        (
+            {"was_leader": None, "leader_id": 2, "lasts": True},
+            "node 2 leads the metadata shard now; it had no",
+        ),
+        (
+            {"was_leader": 1, "leader_id": None, "lasts": False},
+            "node 1 transferred the metadata shard; its new",
+        ),
     ],
 )
 def test_other_ends_of_a_transfer(
     start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str], answer: dict[str, Any], says: str
 ) -> None:
     node = start()
+    answer = {"shard": -1, **answer}
     node.script["/v1/shards/metadata/transfer"] = [(200, answer)]
     assert run(["cluster", "transfer", "metadata", "--url", node.url]) == 0
     assert says in capsys.readouterr().out
     assert run(["cluster", "transfer", "metadata", "--json", "--url", node.url]) == 0
     assert json.loads(capsys.readouterr().out) == answer
     assert node.asked[0][2] == "{}"
+
+
+def test_a_transfer_is_undone_with_delete(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = start()
+    path = "/v1/shards/0/transfer"
+    node.script[path] = [(200, {"shard": 0, "was_asked": 3}), (200, {"shard": 0, "was_asked": None})]
+    for words_of in ("node 3 was asked for", "no transfer of it was in force"):
+        assert run(["cluster", "transfer", "0", "--undo", "--url", node.url]) == 0
+        assert capsys.readouterr().out == f"balancing chooses the leader of shard 0 again; {words_of}\n"
+    assert node.asked[0] == ("DELETE", path, "")
+    assert run(["cluster", "transfer", "0", "--undo", "--to", "3", "--url", node.url]) == ExitCode.USAGE
+
+
+def drained(own: int, nodes: dict[int, HttpNode | None], shards: list[dict[str, Any]], *ids: int) -> Answer:
+    """Answer with the view of node `own` in which the nodes `ids` are drained."""
+    document = view(own, nodes, shards)
+    for node in document["nodes"]:
+        node["drained"] = node["node_id"] in ids
+    return 200, document
+
+
+def test_a_drain_waits_until_the_node_leads_nothing(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quorate.commands.draining.POLL_S", 0.01)
+    one, two, three = start(), start(), start()
+    nodes: dict[int, HttpNode | None] = {1: one, 2: two, 3: three}
+    one.script["/v1/nodes/3/drain"] = [(200, {"node_id": 3, "drained": True})]
+    for own, node in ((1, one), (2, two), (3, three)):
+        states = {3: "Ready" if own == 3 else "Down", 2: "CatchUp" if own == 2 else "Down", 1: "Down"}
+        led_by = [drained(own, nodes, [shard(0, states[leader], leader)], 3) for leader in (3, 2)]
+        settled = shard(0, "Ready" if own == 2 else "Down", 2) | {"asked_leader": 3}
+        node.script["/v1/cluster"] = [*led_by, drained(own, nodes, [settled], 3)]
+    assert run(["cluster", "drain", "3", "--json", "--url", one.url]) == 0
+    document = json.loads(capsys.readouterr().out)
+    may = "node 3 leads nothing and may be stopped; it will lead nothing until `quorate cluster undrain 3`"
+    assert document == {"node_id": 3, "drained": True, "may_stop": True, "sentence": may}
+    assert len(one.asked) == 4
+    assert run(["cluster", "status", "--url", one.url]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-4:-2] == [
+        "node 3 is drained: it leads nothing until `quorate cluster undrain 3`",
+        "node 3 shall lead shard 0 by request, until `quorate cluster transfer 0 --undo`",
+    ]
+    one.script["/v1/nodes/3/drain"] = [(200, {"node_id": 3, "drained": False})]
+    assert run(["cluster", "undrain", "3", "--url", one.url]) == 0
+    assert one.asked[-1] == ("DELETE", "/v1/nodes/3/drain", "")
+
+
+def test_a_drain_that_ends_without_an_empty_node_says_why(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, three = start(), start()
+    nodes: dict[int, HttpNode | None] = {1: one, 2: None, 3: three}
+    one.script["/v1/nodes/3/drain"] = [(200, {"node_id": 3, "drained": True})]
+    gone = follower(2, None, in_contact=False)
+    for own, node in ((1, one), (3, three)):
+        followers = [follower(1, is_drained=True), gone] if own == 3 else []
+        leading = shard(0, "Ready" if own == 3 else "Down", 3, followers=followers)
+        node.script["/v1/cluster"] = [drained(own, nodes, [leading], 1, 3)]
+    assert run(["cluster", "drain", "3", "--timeout", "0.2", "--url", one.url]) == ExitCode.DEGRADED
+    reasons = "it leads shard 0 (node 1 is drained too, node 2 is not connected)"
+    said = capsys.readouterr().err
+    assert f"node 3 is drained, but may not be stopped yet: {reasons}; " in said
+    assert "`quorate cluster undrain 3` withdraws the request" in said
+
+
+def test_a_drained_node_that_the_majority_needs_may_not_be_stopped(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, three = start(), start()
+    nodes: dict[int, HttpNode | None] = {1: one, 2: None, 3: three}
+    one.script["/v1/nodes/3/drain"] = [(200, {"node_id": 3, "drained": True})]
+    for own, node in ((1, one), (3, three)):
+        node.script["/v1/cluster"] = [drained(own, nodes, [shard(0, "Ready" if own == 1 else "Down", 1)], 3)]
+    assert run(["cluster", "drain", "3", "--url", one.url]) == ExitCode.DEGRADED
+    assert "without it there is no majority: do not stop it" in capsys.readouterr().err
 
 
 def test_a_change_waits_for_a_leader(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import inspect
 import json
+import os
 import re
 import socket
 from collections.abc import Iterator
@@ -16,21 +18,25 @@ import typer
 from quorate.app import app, run
 from quorate.commands.log.common import plain
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
+from tests.quorate.lognode import LogNode
 from tests.support.disk_node import DiskNode
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+COMMANDS_PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
 COMMANDS = [
     ["demo"],
     ["up"],
     ["generations"],
+    ["docs"],
+    ["settings"],
     *(["node", name] for name in ("run", "format")),
     *(["topics", name] for name in ("create", "list", "describe", "grow", "recreate", "delete", "mirror")),
     *(["groups", name] for name in ("list", "describe", "delete")),
     *(["groups", name] for name in ("config", "remove-member", "delete-offsets", "reset-offsets")),
-    *(["cluster", name] for name in ("status", "transfer", "upgrade", "kill", "stop", "cont", "restart")),
+    *(["cluster", name] for name in ("status", "transfer", "drain", "undrain", "upgrade")),
+    *(["cluster", name] for name in ("kill", "stop", "cont", "restart")),
     *(["faults", name] for name in ("add", "list", "clear")),
     *(["log", name] for name in ("dump", "verify", "compare", "replay", "explain", "timeline", "terms")),
-    *(["log", name] for name in ("findings", "owner", "diff", "stats", "export", "whatif")),
+    *(["log", name] for name in ("findings", "owner", "diff", "stats", "export", "whatif", "archive")),
     *(["pipeline", name] for name in ("run", "stream", "tables")),
 ]
 
@@ -57,7 +63,45 @@ def test_every_command_explains_itself_with_an_example(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run([*command, "--help"]) == 0
-    assert f"Example: quorate {' '.join(command)}" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"Example: quorate {' '.join(command)}" in shown
+    usage, _, rest = shown.partition("\n")
+    assert not re.search(r"[{}<>]", usage), "values are named plainly"
+    assert not re.search(r"<\w", rest), "values are named plainly"
+
+
+def test_a_shell_completes_commands_and_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def completed(line: str) -> list[str]:
+        monkeypatch.setenv("_QUORATE_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", line)
+        monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+        with pytest.raises(SystemExit):
+            run([])
+        return capsys.readouterr().out.split()
+
+    assert completed("quorate gro") == ["groups"]
+    assert {"explain", "export"} == set(completed("quorate log exp"))
+    assert completed("quorate groups describe --boo") == ["--bootstrap"]
+    assert completed("quorate node ") == ["run", "format"]
+
+
+def test_settings_are_listed_and_shown_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    from cluster.settings import table
+
+    assert run(["settings", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["settings"]
+    assert [one["name"] for one in listed] == [setting.name for setting in table()]
+    for name in ("kafka.port", "kafka-port", "QUORATE_KAFKA_PORT"):
+        assert run(["settings", name]) == 0
+        shown = capsys.readouterr().out
+        assert shown.splitlines()[:3] == ["kafka.port", "  default  9,092", "  range    0 to 65,535"]
+        assert "quorate node --kafka-port 9092, QUORATE_KAFKA_PORT=9092" in shown
+    assert run(["settings", "session.timeout"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert len(names) > 2
+    assert all("session.timeout" in name for name in names[1:])
 
 
 def tree() -> Iterator[tuple[list[str], str]]:
@@ -95,7 +139,21 @@ def test_each_command_is_in_a_module_of_its_name_or_of_its_groups_name() -> None
         (["node", "format", "--data", "x", "--node-id", "1", "--replace"], "--nodes"),
         (["up", "--set", "nonsense"], "KEY=VALUE"),
         (["topics", "list", "--bootstrap", "localhost"], "HOST:PORT"),
-        (["cluster", "status", "--url", "localhost:8092"], "http://127.0.0.1:8092"),
+        (
+            ["topics", "list", "--bootstrap", "http://127.0.0.1:9092"],
+            "leave out http://, as in 127.0.0.1:9092",
+        ),
+        (["cluster", "status", "--url", "ftp://localhost"], "http://127.0.0.1:8092"),
+        (["settings", "kafka.prot"], "did you mean kafka.port?"),
+        (["settings", "xyzzy"], "`quorate settings` lists them all"),
+        (["groups", "describe"], "GROUP is missing; for example `quorate groups describe billing"),
+        (
+            ["groups", "remove-member", "--group", "billing"],
+            "MEMBER is missing; give it after group billing; for example `quorate",
+        ),
+        (["groups", "describe", "billing", "--group", "web"], "two groups are given"),
+        (["log", "explain"], "GROUP is missing; for example `quorate log explain"),
+        (["log", "owner", "a/b", "c", "d", "e"], "for example `quorate log owner"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -124,6 +182,54 @@ def test_an_http_address_that_is_not_there_is_named(
     assert str(closed_port) in one_error(capsys)
 
 
+def test_http_may_be_left_out_of_an_address(capsys: pytest.CaptureFixture[str]) -> None:
+    node = LogNode(1)
+    try:
+        assert run(["log", "terms", "--url", node.url.removeprefix("http://")]) == ExitCode.OK
+    finally:
+        node.close()
+
+
+def test_a_cluster_of_one_has_no_launcher_for_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    DiskNode(str(tmp_path / "alone")).stop()
+    assert run(["cluster", "kill", "1", "--data", str(tmp_path / "alone")]) == ExitCode.UNREACHABLE
+    assert "is a cluster of one node" in one_error(capsys)
+    assert run(["cluster", "kill", "1", "--data", str(tmp_path / "none")]) == ExitCode.UNREACHABLE
+    assert f"start it with `quorate up --nodes 3 --data {tmp_path}/none`" in one_error(capsys)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_disk_that_takes_no_node_is_named(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("raftlog.storage.directory.format_node", refuse)
+    monkeypatch.setattr("cluster.launching.launcher.format_node", refuse)
+    data = str(tmp_path / "node")
+    assert run(["node", "format", "--data", data, "--node-id", "1"]) == ExitCode.UNWRITTEN
+    error = one_error(capsys)
+    assert f"cannot write the files of {data}: {os.strerror(number)}; free space" in error
+    assert run(["up", "--data", data]) == ExitCode.NODE_STOPPED
+    error = one_error(capsys)
+    assert f"{os.strerror(number)}: free space, or choose another directory" in error
+    assert "None" not in error
+
+
+def test_a_file_of_the_launcher_that_may_not_be_read_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert run(["up", "--data", str(tmp_path)]) == ExitCode.UNREADABLE
+    assert "cluster.json: Permission denied: run this as the user who started" in one_error(capsys)
+
+
 def test_with_json_errors_are_json_too(closed_port: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["topics", "list", "--json", "-b", f"127.0.0.1:{closed_port}", "--timeout", "0.3"]) == 3
     captured = capsys.readouterr()
@@ -140,12 +246,11 @@ def test_a_directory_that_is_no_nodes_is_said_to_be_none(
     assert str(tmp_path) in one_error(capsys)
 
 
-@pytest.mark.parametrize("where", [["--url", "http://127.0.0.1:1"], ["http://127.0.0.1:1"]], ids=" ".join)
 @pytest.mark.parametrize("name", ["verify", "compare"])
 def test_what_is_checked_on_disk_is_not_asked_of_a_running_cluster(
-    name: str, where: list[str], capsys: pytest.CaptureFixture[str]
+    name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["log", name, *where]) == ExitCode.USAGE
+    assert run(["log", name, "http://127.0.0.1:1"]) == ExitCode.USAGE
     assert "reads files, not a running cluster" in one_error(capsys)
 
 
@@ -170,11 +275,11 @@ def test_a_window_that_ends_before_it_begins_is_refused(
 def test_exit_codes_are_documented_where_people_look(capsys: pytest.CaptureFixture[str]) -> None:
     run(["--help"])
     shown = re.sub(r"\s+", " ", capsys.readouterr().out)
-    readme = README.read_text(encoding="utf-8")
+    page = COMMANDS_PAGE.read_text(encoding="utf-8")
     assert set(EXIT_CODE_MEANINGS) == set(ExitCode)
     for code, meaning in EXIT_CODE_MEANINGS.items():
         assert f"{code.value} {meaning}" in shown
-        assert f"| {code.value} | {meaning} |" in readme
+        assert f"| {code.value} | {meaning} |" in page
 
 
 def test_a_command_error_carries_its_hint() -> None:

@@ -236,5 +236,5 @@ def test_a_dump_into_a_pipe_that_is_closed_is_quiet_too() -> None:
 def test_following_has_no_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from quorate.app import run
 
-    assert run(["log", "dump", str(tmp_path), "--follow", "--to", "7"]) == 2
+    assert run(["log", "dump", str(tmp_path), "--follow", "--until", "7"]) == 2
     assert "--follow has no end" in capsys.readouterr().err

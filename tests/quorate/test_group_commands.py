@@ -569,8 +569,24 @@ def test_members_are_removed_by_member_id_or_instance_id(described: ScriptedNode
     described.answer(ApiKey.LEAVE_GROUP, LeaveGroupResponse(members=[gone]))
     error = refused(["groups", "remove-member", "g", "m1", "-b", described.address], ExitCode.REFUSED, capsys)
     assert "UNKNOWN_MEMBER_ID" in error
-    error = refused(["groups", "remove-member", "g", "m3", "-b", described.address], ExitCode.REFUSED, capsys)
-    assert "has no member 'm3'" in error
+    error = refused(
+        ["groups", "remove-member", "g", "web", "-b", described.address], ExitCode.REFUSED, capsys
+    )
+    assert "has no member 'web'" in error
+
+
+def test_a_member_is_removed_by_its_name(
+    described: ScriptedNode, start: Callable[[], HttpNode], capsys: Capture
+) -> None:
+    described.answer(ApiKey.CONSUMER_GROUP_DESCRIBE, group_of(one("id-a"), one("id-b")))
+    described.answer(ApiKey.LEAVE_GROUP, LeaveGroupResponse(members=[MemberResponse(member_id="id-b")]))
+    http = start()
+    http_of(http, CLUSTER_ID, view(member("id-a", number=1), member("id-b", number=4)))
+    arguments = ["groups", "remove-member", "g", "-b", described.address, "--url"]
+    assert run([*arguments, http.url, "m4"]) == 0
+    assert "removed member id-b" in capsys.readouterr().out
+    assert "has no member 'm2'" in refused([*arguments, http.url, "m2"], ExitCode.REFUSED, capsys)
+    assert "give the member id" in refused([*arguments, NOBODY, "m4"], ExitCode.UNREACHABLE, capsys)
 
 
 def test_offsets_are_deleted_by_topic_or_partition(described: ScriptedNode, capsys: Capture) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from history.render import MemberNames
+from history.columns import display_width
 from quorate.groupview import SENTENCES_MAX, lines
-from quorate.output import display_width
 from tests.quorate.group_views import member, view
 
 
 def text(shown: dict[str, Any], width: int | None = None, **given: Any) -> str:
     offsets = given.pop("offsets", {})
-    return "\n".join(lines(shown, offsets, at_ms=100_000, names=MemberNames(), width=width, **given))
+    return "\n".join(lines(shown, offsets, at_ms=100_000, width=width, **given))
 
 
 def wait(partition: int, owner: str, told_ms_ago: float | None, left_ms: float | None) -> dict[str, Any]:
@@ -109,6 +109,20 @@ def test_lag_is_shown_where_both_ends_are_known() -> None:
     assert shown[-1] == "total lag 5, 1 partition without an offset, 1 partition whose end is not known"
 
 
+def test_where_rows_do_not_fit_a_members_partitions_share_one() -> None:
+    members = [member(f"m{n + 1}", assigned={"orders": list(range(8 * n, 8 * n + 8))}) for n in range(3)]
+    shown = view(*members, state="Stable")
+    offsets = {"orders": {number: 100 + number for number in range(24)}}
+    ends = {("orders", number): 200 for number in range(25)}
+    assert len(text(shown, offsets=offsets, lines_max=60).splitlines()) > 37
+    brief = text(shown, offsets=offsets, ends=ends, lines_max=37).splitlines()
+    assert len(brief) < 25
+    rows = [line.split() for line in brief]
+    assert ["orders", "0-7", "828", "1600", "772", "m1"] in rows
+    assert ["orders", "24", "-", "200", "-", "-"] in rows
+    assert brief[-1] == "total lag 2,124, 1 partition without an offset"
+
+
 ODD = "店舗-ウェブ-\x1b[31m\n" + "é" * 60
 
 
@@ -122,7 +136,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_id_reaches_it_raw(width: int)
     waits = [wait(number, members[0]["member_id"], float(number), 5.0) for number in range(50)]
     members[2] |= {"waits_for": waits}
     shown = text(view(*members, group_id=ODD, assignor_error=ODD * 3), width, offsets={"orders": {0: 1}})
-    ids = [f"m{number} is member" for number in (1, 2, 3)]
+    ids = [f"x{number} is member" for number in (1, 2, 3)]
     for line in shown.splitlines():
         assert "\x1b" not in line
         assert display_width(line) <= width or any(line.startswith(legend) for legend in ids), line
@@ -134,3 +148,24 @@ def test_a_pipe_gets_whole_lines() -> None:
     owned = {"orders": list(range(0, 2_000, 2))}
     shown = text(view(member("m1", assigned=owned, target=owned))).splitlines()
     assert any(line.count("1998") == 2 for line in shown)
+
+
+def test_a_member_that_is_away_or_silent_is_said_to_be() -> None:
+    shown = text(
+        view(
+            member("m1", is_away=True, member_epoch=-2, instance_id="web-1", session_left_ms=20_000.0),
+            member("m2", session_left_ms=8_000.0),
+            member("m3", state="UNREVOKED_PARTITIONS", session_left_ms=0.0),
+            member("m4", session_left_ms=44_000.0),
+        )
+    )
+    rows = [re.split(" {2,}", line)[3:5] for line in shown.splitlines() if line.startswith("m")][:4]
+    assert rows == [
+        ["-", "away, 20.0 s left"],
+        ["3", "stable, silent: 8.0 s left"],
+        ["3", "revoking, silent: its session is over"],
+        ["3", "stable"],
+    ]
+    plain = text(view(member("m1", member_epoch=-2, state=None, session_left_ms=None), member("m2")))
+    assert "-2" not in plain
+    assert "away" in plain

@@ -14,7 +14,7 @@ import pytest
 
 from quorate.app import run
 from quorate.commands.log import app, subject
-from tests.quorate.documented import commands_of, differences
+from tests.support.documented import commands_of, differences
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "history.md"

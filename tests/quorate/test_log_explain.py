@@ -10,24 +10,14 @@ import pytest
 
 from quorate.app import run
 from quorate.errors import ExitCode
-from tests.support.disk_node import DiskNode
+from tests.quorate.dying_member import GROUP, write_log
 
 Capture = pytest.CaptureFixture[str]
-GROUP = "billing"
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Two members share six partitions; the second dies."""
-    node = DiskNode(str(tmp_path_factory.mktemp("data") / "node-1"))
-    node.create_topic("orders", 6)
-    ann = node.member(GROUP, "app-1", "orders").join()
-    node.pass_ms(2_000, ann)
-    bob = node.member(GROUP, "app-2", "orders").join()
-    node.pass_ms(3_000, ann, bob)
-    node.pass_ms(6_000, ann)
-    node.stop()
-    return node.path
+    return write_log(tmp_path_factory.mktemp("data"))
 
 
 def said(capsys: Capture, data: str, *more: str) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from quorate.app import run
+from quorate.errors import ExitCode
 from tests.quorate.lognode import LogNode
 from tests.support.disk_node import DiskNode
 
@@ -50,6 +53,25 @@ def test_a_folder_of_tables_and_one_file(
     one = ["--format", "csv", "-o", file, "--table", "group_epochs", "--group", "billing", "--until", "2"]
     assert run(["log", "export", home, *one]) == 0
     assert Path(file).read_text().startswith('"group_id","shard","epoch"')
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_disk_that_takes_no_export_is_named(
+    number: int,
+    home: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "mkdir" if number == errno.EROFS else "replace", refuse)
+    words = ["log", "export", home, "--format", "csv", "--output", str(tmp_path / "tables")]
+    assert run(words) == ExitCode.UNWRITTEN
+    said = capsys.readouterr().err
+    assert f"records.csv: {os.strerror(number)}; nothing was written: free space or make it writable" in said
+    assert not list(tmp_path.rglob("*.csv"))
 
 
 def test_of_a_running_cluster(live: LogNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,7 @@ def test_text_json_and_a_page(home: str, tmp_path: Path, capsys: pytest.CaptureF
     assert run(["log", "stats", home, "--html", str(file)]) == 0
     assert f"wrote {file}" in capsys.readouterr().out
     assert "billing" in file.read_text()
+    assert f" from {home} with <code>quorate log stats {home} --html {file}</code>" in file.read_text()
     assert run(["log", "stats", home, "--html", str(file)]) == 2
     assert "--force" in capsys.readouterr().err
     assert run(["log", "stats", home, "--html", str(file), "--force", "--group", "search"]) == 0

@@ -38,6 +38,7 @@ def test_one_group_as_text(directory: Path, capsys: pytest.CaptureFixture[str]) 
     said = asked(capsys, str(directory), "billing", "--assignor", "range")
     assert "Group billing: what if assignor range" in said
     assert "nothing missing" in said
+    assert "2 fewer partitions moved. Worse: partitions spread less evenly (up to 3 apart" in said
     figures = {line[:48].strip(): line[48:].split() for line in said.splitlines()}
     assert figures["epochs"] == ["3", "3", "="]
     assert figures["partitions moved between members"] == ["2", "0", "-2"]
@@ -72,7 +73,7 @@ def test_all_groups_by_how_much_would_have_been_different(
         (["billing", "--session-timeout", "soon"], "--session-timeout: 'soon' is not a span", ExitCode.USAGE),
         (["billing", "--session-timeout", "1ms"], "use 1000 to 1800000 ms", ExitCode.USAGE),
         (["biling"], "it has billing", ExitCode.UNREADABLE),
-        (["billing", "orders"], "expected DIR GROUP", ExitCode.USAGE),
+        (["billing", "orders"], "'orders' is one argument too many", ExitCode.USAGE),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(
@@ -90,7 +91,9 @@ def test_one_group_as_a_page_that_is_not_overwritten_unasked(
     page = tmp_path / "page.html"
     said = asked(capsys, str(directory), "billing", "--assignor", "range", "--html", str(page))
     assert str(page) in said
-    assert "Group billing: what if assignor range" in page.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    assert "Group billing: what if assignor range" in text
+    assert f" from {directory} with <code>quorate log whatif {directory} billing" in text
     assert run(["log", "whatif", str(directory), "billing", "--html", str(page)]) == ExitCode.USAGE
     assert "--force" in capsys.readouterr().err
     assert run(["log", "whatif", str(directory), "--html", str(tmp_path / "all.html")]) == ExitCode.USAGE

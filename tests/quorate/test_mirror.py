@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -292,3 +293,25 @@ def test_two_rounds_after_the_last_change_both_sides_agree(
         pair.there.found, pair.here.sizes, MirrorState.load(pair.file).made, frozenset(), deletes=True
     )
     assert not any((left.create, left.grow, left.again, left.delete))
+
+
+def test_it_says_that_it_looks_and_when_both_sides_agree(pair: Pair) -> None:
+    rounds = iter((False, False, True))
+
+    class Ending(threading.Event):
+        """Ends the run after three rounds."""
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if next(rounds):
+                self.set()
+            return True
+
+    pair.there.found = {"orders": SourceTopic("a", 3)}
+    pair.mirror.run(5.0, Ending())
+    assert pair.said() == [
+        "looking at the source every 5 s, until Ctrl-C",
+        "created orders with 3 partitions",
+        "all of the source's topics are here: 1 topic",
+    ]
+    pair.mirror.once(0.0)
+    assert pair.said() == ["all of the source's topics are here: 1 topic"]

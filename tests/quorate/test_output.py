@@ -8,7 +8,7 @@ import pytest
 
 from quorate.app import run
 from quorate.demo.display import Display
-from quorate.output import assignment_text, say, table_lines, use_colour
+from quorate.output import assignment_text, put_json, say, table_lines, use_colour
 
 
 class Terminal(io.StringIO):
@@ -64,6 +64,21 @@ def test_a_terminal_may_decline_colour(monkeypatch: pytest.MonkeyPatch, variable
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv(variable, value)
     assert not use_colour(Terminal())
+
+
+def test_a_terminal_sees_headings_states_and_errors_in_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("sys.stdout", terminal := Terminal())
+    for line in ("GROUP    STATE", "billing  Stable", "no colour here"):
+        say(line)
+    put_json('{"state": "Stable"}')
+    assert terminal.getvalue().splitlines() == [
+        "\x1b[1mGROUP    STATE\x1b[0m",
+        "billing  \x1b[32mStable\x1b[0m",
+        "no colour here",
+        '{"state": "Stable"}',
+    ]
 
 
 def test_what_is_said_about_names_leaves_nothing_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

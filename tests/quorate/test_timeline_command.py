@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from quorate.app import run
+from quorate.commands.options import TYPED, typed
 from quorate.errors import ExitCode
+from records import RELEASE
 from tests.support.timeline_logs import BILLING, billing_log
 
 
@@ -42,6 +46,26 @@ def test_the_page_is_written_once_and_says_where(
     answer(capsys, node, BILLING, "--html", str(file), "--force")
     assert file.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert [one.name for one in tmp_path.iterdir()] == ["billing.html"]
+
+
+def test_the_page_says_by_what_it_was_written_when_and_from_what(
+    node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(time=lambda: datetime(2026, 3, 1, 3, 20, tzinfo=UTC).timestamp())
+    monkeypatch.setattr("history.pages.frame.time", clock)
+    file = tmp_path / "billing.html"
+    answer(capsys, node, BILLING, "--utc", "--html", str(file))
+    text = file.read_text(encoding="utf-8")
+    assert f"Written by Quorate {RELEASE} on 2026-03-01 03:20:00+00:00 from {node} with" in text
+    assert f"<code>quorate log timeline {node} billing --utc --html {file}</code>" in text
+
+
+def test_the_command_on_a_page_has_no_passwords() -> None:
+    url, setting = "http://me:word@host:80/x", "spark.hadoop.fs.s3a.secret.key=word"
+    TYPED.set(["log", "stats", "--url", url, "--conf", setting, f"--conf={setting}", "--html=a b"])
+    hidden = "spark.hadoop.fs.s3a.secret.key=…"
+    said = f"quorate log stats --url 'http://…@host:80/x' --conf '{hidden}' '--conf={hidden}' '--html=a b'"
+    assert typed() == said
 
 
 def test_a_page_that_cannot_be_written_leaves_nothing(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quorate.app import run
-from tests.quorate.documented import check, commands_of, differences
+from tests.support.documented import check, commands_of, differences
 
 ROOT = Path(__file__).parent.parent.parent
 INCIDENT = ROOT / "examples" / "incident"

@@ -131,6 +131,7 @@ def test_every_crash_point_loads() -> None:
     assert points >= CRASH_POINTS_MIN
 
 
+@pytest.mark.thorough
 def test_every_failing_call_stops_the_node_or_does_no_harm() -> None:
     """Each write, sync, rename ... fails once, in a run of its own (EIO and ENOSPC in turn). A running node
     reports it and stops, a failed snapshot or marker only warns, and nothing acknowledged is lost."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from hypothesis import strategies as st
 
 from records import (
+    AskedLeader,
     Cause,
     Certainty,
     ClassicMember,
@@ -34,9 +35,13 @@ from records import (
     GroupConfigValue,
     GroupMetadataKey,
     GroupMetadataValue,
+    LeadershipKey,
+    LeadershipValue,
     LegacyOffsetCommitKey,
     MemberLeasesKey,
     MemberLeasesValue,
+    MemberNumberKey,
+    MemberNumberValue,
     MemberState,
     OffsetCommitKey,
     OffsetCommitValue,
@@ -206,6 +211,9 @@ SAMPLES: dict[RecordType, Record] = {
         GroupConfigKey(group_id="g", name="consumer.session.timeout.ms"), GroupConfigValue(value="30000")
     ),
     RecordType.FORMAT_LEVEL: Record(FormatLevelKey(), FormatLevelValue(level=1)),
+    RecordType.LEADERSHIP: Record(
+        LeadershipKey(), LeadershipValue(drained=(3,), asked=(AskedLeader(shard=-1, node_id=2),))
+    ),
     RecordType.TOPIC_RACKS: Record(
         TopicRacksKey(name="t"),
         TopicRacksValue(partition_racks=(PartitionRacks(partition=0, racks=("a", "b")),)),
@@ -247,6 +255,9 @@ SAMPLES: dict[RecordType, Record] = {
     RecordType.MEMBER_LEASES: Record(
         MemberLeasesKey(group_id="g", member_id="m"),
         MemberLeasesValue(topics=(TopicLeases(topic_id=TOPIC_ID, partitions=(0, 7), tokens=(12, 300)),)),
+    ),
+    RecordType.MEMBER_NUMBER: Record(
+        MemberNumberKey(group_id="g", member_id="m"), MemberNumberValue(number=300, has_left=1)
     ),
     RecordType.REWRITE_GROUP: Record(
         RewriteGroupKey(group_id="g"),

@@ -83,6 +83,10 @@ GOLDEN: dict[tuple[RecordType, int], tuple[str, str]] = {
         "90",
         "9101",
     ),
+    (RecordType.LEADERSHIP, 0): (
+        "90",
+        "9291039192ff02",
+    ),
     (RecordType.TOPIC_RACKS, 0): (
         "91a174",
         "9191920092a161a162",
@@ -105,6 +109,10 @@ GOLDEN: dict[tuple[RecordType, int], tuple[str, str]] = {
     (RecordType.MEMBER_LEASES, 0): (
         "92a167a16d",
         "919193c410000102030405060708090a0b0c0d0e0f920007920ccd012c",
+    ),
+    (RecordType.MEMBER_NUMBER, 0): (
+        "92a167a16d",
+        "92cd012c01",
     ),
     (RecordType.REWRITE_GROUP, 0): (
         "91a167",

@@ -144,6 +144,7 @@ def violations(seed: int, ablation: Ablation) -> list[str]:
         return [f"{type(error).__name__}: {error}"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=[one.switch_off.__name__ for one in ABLATIONS])
 def test_chaos_finds_what_is_switched_off(ablation: Ablation, monkeypatch: pytest.MonkeyPatch) -> None:
     if ablation.repeats:

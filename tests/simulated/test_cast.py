@@ -51,6 +51,7 @@ def play(seed: int, duration_ms: float) -> Outcome:
     return outcome_of(run, ACKNOWLEDGED_MIN)
 
 
+@pytest.mark.thorough
 def test_every_part_is_played() -> None:
     played = play(201, SHORT_MS).triggers + play(202, SHORT_MS).triggers
     assert PLAYED - {trigger for trigger, times in played.items() if times} == set()

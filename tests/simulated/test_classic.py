@@ -45,6 +45,7 @@ def play(seed: int, duration_ms: float, initial_delay_ms: int = 0) -> Outcome:
     return outcome_of(run_of(seed, duration_ms, initial_delay_ms), ACKNOWLEDGED_MIN)
 
 
+@pytest.mark.thorough
 def test_every_part_is_played() -> None:
     played = play(501, SHORT_MS).triggers + play(502, SHORT_MS, initial_delay_ms=500).triggers
     assert PLAYED - {trigger for trigger, times in played.items() if times} == set()

@@ -129,6 +129,7 @@ def cases() -> dict[str, tuple[Weather, Bounds, dict[str, Any]]]:
 
 CASES: Final = cases()
 ALWAYS: Final = ("cut 1<->3", "slow 1<->2 1<->3", "slower 1<->2 1<->3")
+QUICK: Final = ALWAYS[0]
 
 
 def play(name: str) -> None:
@@ -146,7 +147,9 @@ def play(name: str) -> None:
     assert max(run.moves.values()) <= bounds.moves, said
 
 
-@pytest.mark.parametrize("name", ALWAYS)
+@pytest.mark.parametrize(
+    "name", [QUICK, *(pytest.param(name, marks=pytest.mark.thorough) for name in ALWAYS if name != QUICK)]
+)
 def test_a_fault_of_the_links(name: str) -> None:
     play(name)
 

@@ -38,6 +38,7 @@ def play(seed: int, duration_ms: float) -> Outcome:
     return outcome_of(run, ACKNOWLEDGED_MIN)
 
 
+@pytest.mark.thorough
 def test_every_part_is_played() -> None:
     played = [play(seed, SHORT_MS) for seed in (601, 610)]
     assert not TRIGGERS - {trigger for one in played for trigger in one.triggers}

@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from pipeline.session.java import find_java
-from pipeline.session.settings import BRIEF_JAVA
+from quorate.spark.session.java import find_java
+from quorate.spark.session.settings import BRIEF_JAVA
 
 READY_S = 60.0
 """A daemon is up within five seconds; the rest is for an overloaded machine."""

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pipeline.session.settings import BRIEF_JAVA
+from quorate.spark.session.settings import BRIEF_JAVA
 from tests.support.recorded_incident import ROOT
 
 JOB = Path(__file__).with_name("job.py")

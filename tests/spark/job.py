@@ -12,11 +12,11 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pipeline.errors import InputError
-from pipeline.session.failures import unwrapped
-from pipeline.session.sessions import session_for
-from pipeline.session.settings import BRIEF_JAVA
-from pipeline.source import register
+from quorate.spark.errors import InputError
+from quorate.spark.session.failures import unwrapped
+from quorate.spark.session.sessions import session_for
+from quorate.spark.session.settings import BRIEF_JAVA
+from quorate.spark.source import register
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.recorded_incident import INCIDENT
-
-from .conftest import assert_is_history, job_answer
+from .conftest import LongLog, job_answer
 from .daemons import connect_server
 from .drivers import run_driver
 
@@ -35,26 +33,21 @@ def test_a_server_reads_a_log_with_the_code_that_was_shipped(
     assert answer["failure"] == "InputError('this log is damaged; copy it again', '')"
 
 
-def test_a_run_through_it_makes_the_tables_that_history_makes(server: str, tmp_path: Path) -> None:
+def test_a_run_through_it_makes_the_tables_that_one_process_makes(
+    server: str, long_log: LongLog, tmp_path: Path
+) -> None:
     command = [sys.executable, "-m", "quorate", "pipeline", "run", "--master", server]
-    asked = ["--input", INCIDENT, "--output", "tables", "--report", "report.html"]
+    asked = ["--input", long_log.path, "--output", "tables", "--report", "report.html"]
     run_driver([*command, *asked], tmp_path)
-    assert_is_history(tmp_path / "tables")
+    long_log.assert_same(tmp_path / "tables")
     assert "</html>" in (tmp_path / "report.html").read_text()
 
 
-def test_a_setting_that_a_server_does_not_take_is_refused(server: str, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "quorate",
-        "pipeline",
-        "run",
-        "--master",
-        server,
-        "--driver-memory",
-        "1g",
-    ]
-    done = run_driver([*command, "--input", INCIDENT, "--output", "tables"], tmp_path, exit_code=1)
+def test_a_setting_that_a_server_does_not_take_is_refused(
+    server: str, long_log: LongLog, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "quorate", "pipeline", "run", "--master", server]
+    asked = ["--driver-memory", "1g", "--input", long_log.path, "--output", "tables"]
+    done = run_driver([*command, *asked], tmp_path, exit_code=1)
     assert "spark.driver.memory" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr

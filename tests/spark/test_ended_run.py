@@ -10,26 +10,23 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.mixedlog import write_log
-from pipeline.tables import Output, read_manifest
+from quorate.spark.tables import Output, read_progress
 from tests.report import count_fault
-from tests.support.table_rows import exported, held
 from tests.support.waiting import wait_for
 
+from .conftest import LongLog
 from .drivers import run_driver, start_driver
 
 pytestmark = pytest.mark.spark
 
-RECORDS = 150_000
-"""More than a run writes in its own process; a tenth of them exceeds its limit for facts, too."""
 WAIT_S = 200.0
 """Far more than needed, for an overloaded machine."""
 SIGTERM_CODE = 143
 UNDER_WAY = {
-    "records": "job-0/_temporary",
-    "facts": "facts/_temporary",
+    "records": "records/rows-*.parquet",
+    "facts": "ownership/rows-*.parquet",
 }
-"""A path that exists in a run's folder while Spark writes, by stage."""
+"""A file that exists in the output while Spark writes, by stage."""
 
 
 @contextmanager
@@ -43,22 +40,17 @@ def started(words: list[str | Path], scratch: Path) -> Iterator[subprocess.Popen
 
 
 @pytest.mark.timeout(900)
-def test_a_run_that_is_ended_while_spark_works_leaves_nothing_behind(
-    tmp_path: Path,
-) -> None:
-    log, output, scratch = tmp_path / "node", tmp_path / "tables", tmp_path / "scratch"
+def test_a_run_that_is_ended_while_spark_works_changes_nothing(long_log: LongLog, tmp_path: Path) -> None:
+    output, scratch = tmp_path / "tables", tmp_path / "scratch"
     scratch.mkdir()
-    write_log(str(log), RECORDS, groups=200, segment_bytes=4 << 20)
     words: list[str | Path] = [sys.executable, "-m", "quorate", "pipeline", "run", "--master", "local[2]"]
-    words += ["--input", log, "--output", output, "--driver-memory", "1g"]
-    words += ["--conf", "spark.sql.shuffle.partitions=2"]
-    staging = output / "_quorate" / "staging"
+    words += ["--input", long_log.path, "--output", output, "--driver-memory", "1g"]
     for stage, sign in UNDER_WAY.items():
+        for file in output.rglob("rows-*.parquet"):  # no reader knows of them
+            file.unlink()
         with started(words, scratch) as process:
             wait_for(
-                lambda process=process, sign=sign: (
-                    any(staging.glob(f"*/{sign}")) or process.poll() is not None
-                ),
+                lambda process=process, sign=sign: any(output.glob(sign)) or process.poll() is not None,
                 f"Spark writes {stage}",
                 WAIT_S,
             )
@@ -68,9 +60,9 @@ def test_a_run_that_is_ended_while_spark_works_leaves_nothing_behind(
         assert process.returncode == SIGTERM_CODE, f"{stage}\n{said}"
         assert said.splitlines()[-1] == "stopped: the tables are as of the last commit", stage
         assert "Traceback" not in said
-        assert read_manifest(output).files == ()
-        assert list(output.rglob("*.parquet")) == [], stage
-        with Output.open(output, cluster_id="bench") as free:
-            assert free.manifest.progress == {}
+        assert read_progress(output).run == 0
+        assert not list(output.glob("_quorate/staging/*")), stage
+        with Output.open(output, cluster_id=read_progress(output).cluster_id) as free:
+            assert free.progress.shards == {}
     run_driver(words, scratch)
-    assert held(output) == exported(log)
+    long_log.assert_same(output)

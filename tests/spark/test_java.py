@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from records.installation import how_to_install
 from tests.support.recorded_incident import INCIDENT
 
 from .drivers import JOB, run_driver
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-HIDING = "from pipeline.session import java\njava.USUAL_PLACES = ()\n"
+HIDING = "from quorate.spark.session import java\njava.USUAL_PLACES = ()\n"
 RUNNING = "import runpy, sys\nsys.argv = sys.argv[1:]\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
 
 
@@ -45,15 +46,15 @@ def test_a_run_on_the_packaged_java(tmp_path: Path, path_without_java: str, loca
 def test_no_java_at_all_is_one_line(tmp_path: Path, path_without_java: str) -> None:
     script = HIDING + (
         "java.PACKAGED = 'no_such_package'\n"
-        "from pipeline.errors import NoSpark\n"
-        "from pipeline.session.sessions import spark_session\n"
+        "from quorate.spark.errors import NoSpark\n"
+        "from quorate.spark.session.sessions import spark_session\n"
         "try: spark_session('local[2]')\n"
         "except NoSpark as error: print(error)\n"
     )
     done = run_driver([sys.executable, "-c", script], tmp_path, {"PATH": path_without_java, "JAVA_HOME": ""})
     assert done.stdout == (
-        "Spark needs Java, which is not installed; install a JDK of version 17 or newer, or `pip install -e "
-        "'.[jdk]'` in Quorate's checkout\n"
+        "Spark needs Java, which is not installed; install a JDK of version 17 or newer, or "
+        f"{how_to_install('jdk')}\n"
     )
     assert done.stderr == ""
 
@@ -62,7 +63,7 @@ def test_an_interrupted_run_says_nothing_more(tmp_path: Path) -> None:
     """Ctrl-C while a job runs: exit code 130, no traceback of Spark or py4j, no logs left."""
     script = (
         "import os, signal, sys, threading, time\n"
-        "from pipeline.session.sessions import session_for\n"
+        "from quorate.spark.session.sessions import session_for\n"
         "def wait(batches):\n"
         "    time.sleep(600)\n"
         "    yield from batches\n"
@@ -95,9 +96,9 @@ def test_a_jvm_that_ends_during_a_run_is_one_line(signal: str, says: str, tmp_pa
     script = (
         "import os, signal, threading, time\n"
         "from pyspark import SparkContext\n"
-        "from pipeline.errors import PipelineError\n"
-        "from pipeline.session.failures import spark_errors\n"
-        "from pipeline.session.sessions import spark_session\n"
+        "from quorate.spark.errors import PipelineError\n"
+        "from quorate.spark.session.failures import spark_errors\n"
+        "from quorate.spark.session.sessions import spark_session\n"
         f"runs, told = os.open({str(fifo)!r}, os.O_RDWR), {str(fifo)!r}\n"
         "def wait(batches):\n"
         "    os.write(os.open(told, os.O_RDWR), b'.')\n"

@@ -30,7 +30,7 @@ SETTINGS = {
 
 
 def quorate(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own, which has its own Spark."""
+    """Run the command line in a process of its own."""
     command = [sys.executable, "-m", "quorate", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
 
@@ -45,7 +45,7 @@ def commit(crowd: Crowd, times: int) -> None:
 @pytest.mark.timeout(600)
 def test_runs_while_a_cluster_fails_over_are_what_history_says(tmp_path: Path) -> None:
     folder, output = tmp_path / "cluster", tmp_path / "tables"
-    words = ["pipeline", "run", "--input", str(folder), "--output", str(output), "--master", "local[2]"]
+    words = ["pipeline", "run", "--input", str(folder), "--output", str(output)]
     cluster = launch_cluster(folder, num_nodes=3, settings=SETTINGS)
     crowd = Crowd(cluster.bootstrap, GROUP, TOPIC)
     try:

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.session.settings import BRIEF_JAVA
-from tests.support.recorded_incident import INCIDENT, ROOT
-from tests.support.table_rows import exported
+from quorate.spark.session.settings import BRIEF_JAVA
+from tests.support.recorded_incident import ROOT
 
-from .conftest import assert_is_history, job_answer
+from .conftest import LongLog, job_answer
 from .daemons import spark_home, standalone_cluster
 from .drivers import run_driver
 
@@ -45,34 +44,36 @@ def test_executors_read_a_log_with_the_code_that_was_shipped(
     assert answer["failure"] == "InputError('this log is damaged; copy it again', '')"
 
 
-def test_a_run_on_it_makes_the_tables_that_history_makes(master: str, tmp_path: Path) -> None:
+def test_a_run_on_it_makes_the_tables_that_one_process_makes(
+    master: str, long_log: LongLog, tmp_path: Path
+) -> None:
     command = [sys.executable, "-m", "quorate", "pipeline", "run", "--master", master, *SMALL]
-    done = run_driver([*command, "--input", INCIDENT, "--output", "tables"], tmp_path, ON_LOOPBACK)
+    done = run_driver([*command, "--input", long_log.path, "--output", "tables"], tmp_path, ON_LOOPBACK)
     assert "starting Spark" in done.stderr
-    assert_is_history(tmp_path / "tables")
+    long_log.assert_same(tmp_path / "tables")
 
 
-def test_spark_submit_runs_the_zip(master: str, tmp_path: Path) -> None:
+def test_spark_submit_runs_the_zip(master: str, long_log: LongLog, tmp_path: Path) -> None:
     """The main file is copied away, so that driver and executors get our code from the zip alone."""
-    zipped = run_driver([sys.executable, "-m", "pipeline", "zip", "quorate.zip"], tmp_path)
+    zipped = run_driver([sys.executable, "-m", "quorate.spark", "zip", "quorate.zip"], tmp_path)
     assert "spark-submit --py-files quorate.zip" in zipped.stdout
-    main = shutil.copy(ROOT / "pipeline" / "__main__.py", tmp_path / "quorate_pipeline.py")
+    main = shutil.copy(ROOT / "quorate" / "spark" / "__main__.py", tmp_path / "quorate_pipeline.py")
     environment = {**ON_LOOPBACK, "PYTHONPATH": "", "SPARK_CONF_DIR": str(quiet_conf(tmp_path))}
     command = [spark_home() / "bin" / "spark-submit", "--master", master, "--py-files", "quorate.zip"]
-    asked = ["run", "--input", INCIDENT, "--output", "tables", "--report", "report.html"]
+    asked = ["run", "--input", str(long_log.path), "--output", "tables", "--report", "report.html"]
     done = run_driver([*command, *SMALL, main, *asked], tmp_path, environment)
-    assert f"records: {len(exported(INCIDENT, 'records')['records'])} new rows" in done.stdout
-    assert_is_history(tmp_path / "tables")
+    assert f"records: {long_log.rows['records'].total()} new rows" in done.stdout
+    long_log.assert_same(tmp_path / "tables")
     assert "</html>" in (tmp_path / "report.html").read_text()
 
 
 def test_a_refusal_under_spark_submit_is_one_line(master: str, tmp_path: Path) -> None:
-    run_driver([sys.executable, "-m", "pipeline", "zip", "quorate.zip"], tmp_path)
+    run_driver([sys.executable, "-m", "quorate.spark", "zip", "quorate.zip"], tmp_path)
     environment = {**ON_LOOPBACK, "SPARK_CONF_DIR": str(quiet_conf(tmp_path))}
     command = [spark_home() / "bin" / "spark-submit", "--master", master, "--py-files", "quorate.zip"]
     asked = ["run", "--input", "nothing-here", "--output", "tables"]
     done = run_driver(
-        [*command, ROOT / "pipeline" / "__main__.py", *asked], tmp_path, environment, exit_code=1
+        [*command, ROOT / "quorate" / "spark" / "__main__.py", *asked], tmp_path, environment, exit_code=1
     )
     lines = done.stdout.splitlines()  # spark-submit merges its child's two streams
     assert len(lines) == 1, done.stdout

@@ -1,6 +1,7 @@
 """`quorate pipeline stream` beside a real cluster, killed at any moment: every entry is in the tables once.
 
-Kafka's own C client joins, commits and leaves; a leader is killed too; segments are sealed and archived.
+Kafka's own C client joins, commits and leaves; a leader is killed too; segments are sealed and archived. No
+batch is large enough for Spark, which is never started.
 """
 
 from __future__ import annotations
@@ -22,20 +23,19 @@ import pytest
 
 import benchmarks.consumer
 from cluster.launching.launcher import ClusterProcess, launch_cluster
-from pipeline.runs.stream import CHECKPOINT
 from quorate.client import Client
 from tests.report import count_fault
 from tests.support.real_cluster import TOPIC, leader_of
 from tests.support.table_rows import exported, held
-from tests.support.waiting import descendants, wait_for, wait_for_end
+from tests.support.waiting import descendants, wait_for
 
 from .drivers import run_driver, start_driver
 
 pytestmark = pytest.mark.spark
 
 SETTINGS = {
-    "log.segment.bytes": "60000",
-    "snapshot.tail.records": "1500",
+    "log.segment.bytes": "40000",
+    "snapshot.tail.records": "1000",
     "group.consumer.session.timeout.ms": "10000",
     "group.consumer.heartbeat.interval.ms": "500",
 }
@@ -78,12 +78,11 @@ class Consumers:
 
 
 class Following:
-    """The command as a process; its JVM dies with it."""
+    """The command as a process."""
 
     def __init__(self, log: Path, output: Path, scratch: Path) -> None:
         command = [sys.executable, "-m", "quorate", "pipeline", "stream", "--json", "--every", "300ms"]
-        command += ["--input", str(log), "--output", str(output), "--master", "local[2]"]
-        command += ["--driver-memory", "1g", "--conf", "spark.sql.shuffle.partitions=2"]
+        command += ["--input", str(log), "--output", str(output)]
         self.process = start_driver(command, scratch)
         self.batches: list[dict[str, Any]] = []
         self.said: list[str] = []
@@ -105,7 +104,7 @@ class Following:
         self._wait_for(lambda: len(self.batches) >= count, f"{count} batches")
 
     def wait_until_it_follows(self) -> None:
-        self._wait_for(lambda: any(line.startswith("following") for line in self.said), "Spark is up")
+        self._wait_for(lambda: any(line.startswith("following") for line in self.said), "it follows")
 
     def _wait_for(self, condition: Callable[[], bool], what: str) -> None:
         wait_for(lambda: condition() or self.process.poll() is not None, what, WAIT_S)
@@ -113,10 +112,9 @@ class Following:
 
     def kill(self) -> None:
         count_fault("spark", "stream killed")
-        left = descendants(self.process.pid)
+        assert descendants(self.process.pid) == []  # no JVM
         self.process.kill()
         self.end()
-        wait_for_end(*left)  # the JVM ends when its stdin does, and writes until then
 
     def stop(self) -> int:
         """Stop it with SIGTERM and return the exit code."""
@@ -148,12 +146,13 @@ def running(folder: Path) -> Iterator[tuple[ClusterProcess, Consumers]]:
         cluster.kill()
 
 
-def put_back(output: Path, copy: Path) -> None:
-    """Restore older tables under a checkpoint that is ahead of them."""
-    shutil.rmtree(copy / CHECKPOINT, ignore_errors=True)
-    shutil.copytree(output / CHECKPOINT, copy / CHECKPOINT)
-    shutil.rmtree(output)
-    copy.rename(output)
+def assert_stopped(*streams: Following) -> None:
+    """Stop the streams; one of them may have given up before, because another was always faster."""
+    codes = [one.stop() for one in streams]
+    said = "\n".join(line for one in streams for line in one.said)
+    assert 0 in codes, said
+    assert codes.count(0) == len(codes) or "another run" in said, said
+    assert "Traceback" not in said
 
 
 @pytest.mark.timeout(600)
@@ -181,18 +180,25 @@ def test_kills_at_any_moment_lose_nothing_and_double_nothing(tmp_path: Path) -> 
             following.kill()
             if kill == 0:
                 shutil.copytree(output, tmp_path / "copy")
-            else:
-                put_back(output, tmp_path / "copy")
+            else:  # an older copy of the tables is brought up to date like any other
+                shutil.rmtree(output)
+                (tmp_path / "copy").rename(output)
             following = Following(log, output, scratch)
         following.wait_for_batches(2)
+        other = Following(log, output, scratch)  # of two that commit at once, one goes on after the other
+        wait_for(
+            lambda: (
+                len(other.batches) >= 2 or any(one.process.poll() is not None for one in (following, other))
+            ),
+            "both have written, or one has given up",
+            WAIT_S,
+        )
+        wait_for(lambda: any((log / "node-1").glob("*/archive/*.log")), "a segment is archived", WAIT_S)
         consumers.leave()
-        stopped = following.stop()
-        assert stopped == 0, "\n".join(following.said)
-        assert not any("Traceback" in line for line in following.said), "\n".join(following.said)
+        assert_stopped(following, other)
         consumers.leave(KILLS + len(GROUPS))
         cluster.stop()
     once: list[str | Path] = ["pipeline", "stream", "--once", "--input", log, "--output", output]
-    run_driver([sys.executable, "-m", "quorate", *once, "--master", "local[2]"], scratch)
-    assert any((log / "node-1").glob("*/archive/*.log"))
+    run_driver([sys.executable, "-m", "quorate", *once], scratch)
     assert len(exported(log, "commits")["commits"]) > 200
     assert held(output) == exported(log)

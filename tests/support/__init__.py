@@ -14,6 +14,7 @@ Harnesses, from one object to whole processes:
     push_world        a push group in virtual time: its coordinator, consumers, brokers, connections
     rewrite_playing   a group of seed 000 in virtual time: its coordinator, consumers, connections
     incidents         a `World` with processes that misbehave on request, and a list of the incidents
+    launched          `quorate up` as a process of its own
     real_cluster      real nodes, inspected from outside, and clients that commit meanwhile
 
 Clients and requests:
@@ -51,23 +52,28 @@ Logs to read:
     payments_log       the scripted story that the golden texts tell
     classic_log        the scripted story of a classic group
     lineage_logs       groups of the older protocols, played by their own coordinators
+    moto_process       an S3 store in a process of its own
     mixed_story        a group that moves to the other protocol and back
     timeline_logs      groups for pages and timelines, small and large
     three_logs         directories of a cluster, written frame by frame
     long_story         a busy group on a real disk: snapshots, archived segments, many commits
     recorded_incident  the recorded cluster in `examples/`
     recorded_transactions  shards with transactions whose logs can be read back
+    independent        tables recomputed from `quorate log dump --json` by code of its own
     table_rows         the rows that an export has, and those of an output of the pipeline
+    table_sets         EXCEPT ALL of two outputs of the pipeline
 
 Checks and means:
 
     group_view           a group by its records alone: a second opinion on the coordinator's
+    documented           the commands that a document shows, and their output
     golden_texts         texts in files that must not change; REWRITE_GOLDEN=1 records them again
     replaying            logs replayed, and every window of them compacted
     write_order          the order of the records of an entry
     leader_state_checks  no due work of a leader is forgotten, and no state of deleted groups is kept
     reference_cycles     cycles that a piece of work leaves to the collector
     waiting              `wait_for` and `until`: a condition, looked at until a deadline
+    object_stores        an S3 store on loopback, and stores that answer badly
     manual_host          a `Host` that runs what is queued when told to
     certificates         authorities and certificates for TLS
     browser              a headless Chromium

@@ -29,6 +29,29 @@ def browser_path() -> str | None:
     return next((found for name in BROWSERS if (found := shutil.which(name))), None)
 
 
+WORDS_MAX = 30
+"""Letters of a word that may be broken where a page is narrow: a long name."""
+MISPLACED = f"""(() => {{
+  const found = [], range = document.createRange();
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {{
+    const inside = text.parentElement;
+    if (inside.closest('script, style, svg, code, footer') || !inside.checkVisibility()) continue;
+    for (const word of text.data.matchAll(/[^\\s\\/-]+/g)) {{
+      range.setStart(text, word.index);
+      range.setEnd(text, word.index + word[0].length);
+      const places = [...range.getClientRects()];
+      const isBroken = places.some((one) => one.top >= places[0].bottom - 1);
+      const isOutside = places.some((one) => one.right > innerWidth + 1) && !inside.closest('.scroll');
+      if (isBroken && word[0].length <= {WORDS_MAX}) found.push('broken: ' + word[0]);
+      if (isOutside) found.push('outside: ' + word[0]);
+    }}
+  }}
+  return found;
+}})()"""
+"""A script that lists words of a page that are broken, or that lie outside the window and cannot scroll."""
+
+
 class Tab:
     """One page in a browser; what went wrong in it stands in `complaints`."""
 
@@ -69,8 +92,12 @@ class Tab:
 
     async def show(self, file: Path, fragment: str = "") -> None:
         """Loads a file and waits until it is drawn."""
+        await self.visit(file.resolve().as_uri() + fragment)
+
+    async def visit(self, url: str) -> None:
+        """Loads an address and waits until it is drawn."""
         self._loaded.clear()
-        await self.call("Page.navigate", url=file.resolve().as_uri() + fragment)
+        await self.call("Page.navigate", url=url)
         await asyncio.wait_for(self._loaded.wait(), ANSWER_SECONDS_MAX)
         await self.drawn()
 

@@ -53,9 +53,9 @@ def scram(settings: ConsumerSettings, env: Environment) -> Mechanism:
     try:
         from scramp import ScramClient, ScramException
     except ImportError:
-        raise AuthenticationFailed(
-            "SCRAM needs the library scramp: pip install -e '.[sasl]' in Quorate's checkout"
-        ) from None
+        from records.installation import how_to_install
+
+        raise AuthenticationFailed(f"SCRAM needs the library scramp: {how_to_install('sasl')}") from None
     name, password = settings.sasl_username, settings.sasl_password
     client: Any = ScramClient([settings.sasl_mechanism], name, password, c_nonce=env.fresh_id())
     try:

@@ -81,7 +81,11 @@ const Frame = (() => {
   }
   // Print is light, canvases included: listeners redraw synchronously, since nothing runs between this event and printing.
   let before = "";
-  addEventListener("beforeprint", () => { before = document.documentElement.dataset.theme || ""; choose("light"); });
+  addEventListener("beforeprint", () => {
+    before = document.documentElement.dataset.theme || "";
+    for (const one of document.querySelectorAll("details.more-findings")) one.open = true;
+    choose("light");
+  });
   addEventListener("afterprint", () => choose(before));
 
   return {data, byId, element, full, day, clock, offsetWords, offsetAt, duration, count, colour, isDark, onTheme};

@@ -5,9 +5,10 @@
   const {members, rows, epochs, findings, takeovers, starts, span} = Model;
   const chart = byId("chart"), region = byId("cursor"), scroller = byId("scroller"), tip = byId("tip");
   const LAST = span - 1;  // the page ends behind the last moment, so that what happened then is on it
-  const RULER_HEIGHT = 74, OVERVIEW_HEIGHT = 58, PLACES_MIN = 5, HEAD_HEIGHT = 24;
+  const RULER_HEIGHT = 74, OVERVIEW_HEIGHT = 72, PLACES_MIN = 5, HEAD_HEIGHT = 24;
   const CROWDED = 40;  // from so many lanes on they are drawn lower
   for (const one of document.querySelectorAll("[data-noun]")) one.textContent = Frame.data.noun;
+  const OPENED_LENGTH_MIN = 20000, OPENED_SHARE = 8;  // ms around a finding; from so much shorter than the whole on, it is zoomed to
   const VISIBLE_SHARE = 0.03;  // an epoch that a jump lands on stays this far from the edge
 
   let hits = new Set();  // what the search means
@@ -46,7 +47,8 @@
     const alike = rows.length < partitions ? "by owner; those with the same history share a lane" : "by owner";
     const every = Model.rows.reduce((sum, row) => sum + row.partitions.length, 0);
     const said = (shown, all, noun) => (shown < all ? shown.toLocaleString("en-US") + " of " : "") + Frame.count(all, noun);
-    add({kind: "head", text: said(members.length, Model.members.length, "member"), beside: "with the number of partitions held"}, HEAD_HEIGHT);
+    const atOnce = Frame.data.atOnce < Model.members.length ? "at most " + Frame.data.atOnce + " at once; " : "";
+    add({kind: "head", text: said(members.length, Model.members.length, "member"), beside: atOnce + "with the number of partitions held"}, HEAD_HEIGHT);
     for (const member of members) add({kind: "member", member}, memberHeight);
     add({kind: "head", text: said(partitions, every, "partition"), beside: alike}, HEAD_HEIGHT);
     for (const row of rows) add({kind: "row", row}, rowHeight);
@@ -56,7 +58,7 @@
 
   function measure() {
     view.width = scroller.clientWidth;
-    view.gutter = view.width < 560 ? 84 : view.width < 900 ? 130 : 168;
+    view.gutter = view.width < 560 ? 108 : view.width < 900 ? 150 : 190;
     byId("extent").style.height = view.extent + "px";
     view.laneHeight = Math.max(1, Math.min(view.extent, scroller.clientHeight));
     view.scroll = scroller.scrollTop;
@@ -73,7 +75,7 @@
     measure();
     Ruler.ruler(byId("ruler"), view, RULER_HEIGHT);
     Draw.lanes(byId("lanes"), view);
-    Ruler.overview(byId("overview"), view, byId("strip").clientWidth, OVERVIEW_HEIGHT);
+    Ruler.overview(byId("overview"), view, OVERVIEW_HEIGHT);
     Panel.show(byId("panel"), view);
     const {epoch, state} = Model.stateAt(view.cursor);
     region.setAttribute("aria-valuenow", String(Math.round(view.cursor)));
@@ -283,29 +285,42 @@
 
   const strip = byId("overview");
   let held = null;
+  const placeIn = (event) => clamp((event.clientX - strip.getBoundingClientRect().left - view.gutter) / Draw.inner(view), 0, 1) * Scale.total();
   strip.addEventListener("pointerdown", (event) => {
-    const share = (event.clientX - strip.getBoundingClientRect().left) / strip.clientWidth * Scale.total(), size = view.to - view.from;
-    if (share < view.from || share > view.to) setWindow(share - size / 2, share + size / 2);
-    held = {share, from: view.from};
-    if (size >= Scale.total()) moveTo(Scale.time(share));
+    const place = placeIn(event), size = view.to - view.from;
+    if (place < view.from || place > view.to) setWindow(place - size / 2, place + size / 2);
+    held = {place, from: view.from};
+    if (size >= Scale.total()) moveTo(Scale.time(place));
     strip.setPointerCapture(event.pointerId);
   });
   strip.addEventListener("pointermove", (event) => {
     if (!held) return;
-    const share = (event.clientX - strip.getBoundingClientRect().left) / strip.clientWidth * Scale.total(), size = view.to - view.from;
-    if (size >= Scale.total()) moveTo(Scale.time(share));
-    else setWindow(held.from + share - held.share, held.from + share - held.share + size);
+    const place = placeIn(event), size = view.to - view.from;
+    if (size >= Scale.total()) moveTo(Scale.time(place));
+    else setWindow(held.from + place - held.place, held.from + place - held.place + size);
   });
   for (const name of ["pointerup", "pointercancel"]) strip.addEventListener(name, () => { held = null; });
 
-  /* The initial moment: the worst finding unless a note, or the last epoch; `#epoch=17` and `#at=…` (epoch ms) override it. */
-  function firstMoment() {
-    const said = new URLSearchParams(location.hash.slice(1));
+  /* The initial moment: where the gravest finding (`opens`) is at its worst, or the last epoch; `#epoch=17` and `#at=…`
+     (epoch ms) override it. */
+  function openPage() {
+    const said = new URLSearchParams(location.hash.slice(1)), {opens} = Model.data;
     const named = epochs.find((epoch) => String(epoch.epoch) === said.get("epoch"));
-    if (named) return named.at;
-    if (said.has("at") && Number.isFinite(Number(said.get("at")))) return Number(said.get("at")) - Model.data.from;
-    if (findings.length && findings[0].severity !== "note") return findings[0].at;
-    return epochs.length ? epochs[epochs.length - 1].at : LAST;
+    const isMoment = said.has("at") && Number.isFinite(Number(said.get("at")));
+    byId("opened").textContent = "";
+    if (named || isMoment) {
+      moveTo(named ? named.at : Number(said.get("at")) - Model.data.from);
+    } else if (opens) {
+      const finding = findings[opens.finding], from = Scale.place(Math.max(finding.at, 0));
+      const length = Math.max(Scale.place(finding.end === null ? LAST : finding.end) - from, OPENED_LENGTH_MIN);
+      if (length * OPENED_SHARE < Scale.total()) setWindow(from - length, from + 2 * length);
+      moveTo(opens.at);
+      byId("opened").replaceChildren("This page opens at the gravest finding, ", Frame.element("strong", {}, finding.kind), ", at " + Frame.full(Model.wall(opens.at)) + ".");
+    } else {
+      moveTo(epochs.length ? epochs[epochs.length - 1].at : LAST);
+      byId("opened").textContent = "This page opens at the last " + Frame.data.noun + ": " + (findings.length ? "no finding is graver than a note." : "there are no findings.");
+    }
+    bringIntoSight(view.cursor);
   }
   function redraw() {
     Draw.learnColours();
@@ -319,10 +334,11 @@
   chart.hidden = false;
   region.setAttribute("aria-valuemax", String(LAST));
   showSqueezed();
+  measure();
   setWindow(0, Scale.total());
-  moveTo(firstMoment());
+  openPage();
   Frame.onTheme(redraw);
-  addEventListener("hashchange", () => { moveTo(firstMoment()); bringIntoSight(view.cursor); });
+  addEventListener("hashchange", openPage);
   scroller.addEventListener("scroll", () => { hideTip(); draw(); }, {passive: true});
   new ResizeObserver(draw).observe(chart);
   redraw();

@@ -7,7 +7,7 @@ const Draw = (() => {
   const HUES = [255, 75, 160, 310, 200, 115, 345, 280];  // far apart, and none of them the red of what is wrong
   const TIERS = {light: [[0.80, 0.10], [0.70, 0.11], [0.87, 0.06]], dark: [[0.47, 0.11], [0.38, 0.09], [0.55, 0.08]]};
   const NAMES = ["paper", "ink", "soft", "line", "line-soft", "accent", "on-accent", "cursor", "quiet", "stripe", "unsettled",
-    "settled", "unowned", "several", "takeover", "bad", "warn", "raised"];
+    "edge", "settled", "unowned", "several", "takeover", "bad", "warn", "raised"];
   let look = {}, patterns = new Map();
 
   function learnColours() {
@@ -57,15 +57,17 @@ const Draw = (() => {
     context.textBaseline = "middle";
     return context;
   }
-  function write(context, text, x, y, {size = 11.5, weight = 400, fill = look.ink, align = "left", room = Infinity} = {}) {
+  /* Text; what has no room is cut at its end, a name in its middle, since names often differ at their ends. */
+  function write(context, text, x, y, {size = 11.5, weight = 400, fill = look.ink, align = "left", room = Infinity, isName = false} = {}) {
     context.font = weight + " " + size + "px " + FONT;
     context.fillStyle = fill;
     context.textAlign = align;
     if (room < Infinity && context.measureText(text).width > room) {
       if (room < 12) return 0;
-      let length = text.length;
-      while (length > 1 && context.measureText(text.slice(0, length) + "…").width > room) length = Math.min(length - 1, Math.ceil(length * 0.9));
-      text = text.slice(0, length) + "…";
+      const cut = (length) => isName ? text.slice(0, Math.ceil(length / 2)) + "…" + text.slice(text.length - Math.floor(length / 2)) : text.slice(0, length) + "…";
+      let length = text.length - 1;
+      while (length > 1 && context.measureText(cut(length)).width > room) length = Math.min(length - 1, Math.ceil(length * 0.9));
+      text = cut(length);
     }
     context.fillText(text, x, y);
     return context.measureText(text).width;
@@ -76,7 +78,7 @@ const Draw = (() => {
   }
 
   /* The x of a moment in the lanes and the ruler. The right margin leaves room for the ends of sessions. */
-  const END_ROOM = 14;
+  const END_ROOM = 14, EDGE = 16;
   const inner = (view) => view.width - view.gutter - END_ROOM;
   const xOf = (view, time) => view.gutter + (Scale.place(time) - view.from) / (view.to - view.from) * inner(view);
   const timeOf = (view, x) => Scale.time(view.from + (x - view.gutter) / inner(view) * (view.to - view.from));
@@ -205,6 +207,16 @@ const Draw = (() => {
     }
     handovers(context, view, 0, view.laneHeight);
     line(context, xOf(view, view.cursor), 0, view.laneHeight, look.cursor, 1.5);
+    // A shadow at the edge behind which there are more lanes.
+    if (view.scroll > 1) shadow(context, view.width, 0, EDGE);
+    if (view.scroll + view.laneHeight < view.extent - 1) shadow(context, view.width, view.laneHeight, -EDGE);
+  }
+  function shadow(context, width, y, depth) {
+    const shade = context.createLinearGradient(0, y, 0, y + depth);
+    shade.addColorStop(0, look.edge);
+    shade.addColorStop(1, "transparent");
+    context.fillStyle = shade;
+    context.fillRect(0, Math.min(y, y + depth), width, Math.abs(depth));
   }
 
   function heading(context, view, lane, y) {
@@ -223,7 +235,7 @@ const Draw = (() => {
       const numbers = lane.row.numbersText;
       context.font = "400 11.5px " + FONT;
       const kept = Math.min(context.measureText(numbers).width, wide * 0.6);
-      const used = write(context, lane.row.topic, 8, middle, {room: wide - kept - 5});
+      const used = write(context, lane.row.topic, 8, middle, {room: wide - kept - 5, isName: true});
       write(context, numbers, 13 + used, middle, {room: wide - used - 5});
       return;
     }
@@ -231,7 +243,7 @@ const Draw = (() => {
     context.fillStyle = memberColour(member.number);
     context.fillRect(8, middle - 5, 9, 9);
     const used = write(context, member.name, 22, middle, {weight: 600, room: wide - 14});
-    if (view.gutter > 100) write(context, member.instance || member.client, 28 + used, middle, {fill: look.soft, room: wide - 22 - used});
+    write(context, member.instance || member.client, 28 + used, middle, {fill: look.soft, room: wide - 22 - used, isName: true});
   }
 
   function line(context, x, from, to, style, width = 1) {
@@ -270,5 +282,5 @@ const Draw = (() => {
     context.setLineDash([]);
   }
 
-  return {look: () => look, memberColour, learnColours, stripes, prepared, write, fits, line, grid, handovers, lanes, xOf, timeOf, FONT};
+  return {look: () => look, memberColour, learnColours, stripes, prepared, write, fits, line, grid, handovers, lanes, inner, xOf, timeOf, FONT};
 })();

@@ -60,6 +60,8 @@ const Model = (() => {
     const epoch = epochs[number];
     const gone = data.gone.some((one) => one.at > epoch.at && one.at <= at);
     if (gone || (epoch.end !== null && at >= epoch.end && number === epochs.length - 1)) return {number, epoch: null, state: "Dead"};
+    const next = epochs[number + 1];
+    if (next && next.began < next.at && at >= next.began) return {number, epoch, state: "PreparingRebalance"};  // the join phase
     if (epoch.settled !== null && at >= epoch.settled) return {number, epoch, state: epoch.members ? "Stable" : "Empty"};
     return {number, epoch, state: epoch.target === null || at < epoch.target ? "Assigning" : "Reconciling"};
   }

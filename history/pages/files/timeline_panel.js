@@ -12,7 +12,10 @@ const Panel = (() => {
   }
 
   function settledWords(epoch) {
-    if (epoch.settled !== null) return (epoch.members ? "stable " : "empty ") + (epoch.settled === epoch.at ? "at once" : "after " + duration(epoch.settled - epoch.at)) + " (index " + epoch.settledIndex + ")";
+    if (epoch.settled !== null) {
+      const own = epoch.settled - epoch.began, unrest = epoch.toStable !== null && epoch.toStable > own ? ", after " + duration(epoch.toStable) + " of unrest" : "";
+      return (epoch.members ? "stable " : "empty ") + (own > 0 ? "after " + duration(own) : "at once") + unrest + " (index " + epoch.settledIndex + ")";
+    }
     return epoch.overtaken !== null ? "overtaken by " + epoch.noun + " " + epoch.overtaken + " after " + duration(Model.endOf(epoch) - epoch.at) : "not stable by the end";
   }
 
@@ -84,19 +87,24 @@ const Panel = (() => {
     return place < 0 ? 0 : segments[place + 2];
   }
 
+  /* Long lists of partitions break after a comma. */
+  function ownerItem(swatch, who, what) {
+    const parts = what.split(",").flatMap((part, at) => at ? [",", element("wbr"), part] : [part]);
+    return element("li", {class: "owner"}, swatch, element("span", {}, ...who, " ", element("span", {class: "what"}, ...parts)));
+  }
   function ownerRow(view, owner, at) {
     const swatch = element("span", {class: "swatch", "aria-hidden": "true"});
     const what = Model.partitionWords(owner.topics);
     const some = owner.count ? owner.count + ": " + what : "nothing";
     if (owner.member < 0) {
       swatch.style.background = owner.member === -1 ? "var(--unowned)" : "var(--several)";
-      return element("li", {class: "owner"}, swatch, element("span", {class: "bad"}, owner.member === -1 ? "nobody" : "several"), element("span", {class: "what"}, some));
+      return ownerItem(swatch, [element("span", {class: "bad"}, owner.member === -1 ? "nobody" : "several")], some);
     }
     const member = members[owner.member], stand = standOf(owner, at);
     swatch.style.background = Draw.memberColour(owner.member);
     const name = element("button", {type: "button", class: "link", title: "Bring this member out", "aria-pressed": String(view.chosen === owner.member), onclick: () => view.choose(owner.member)}, member.name);
-    return element("li", {class: "owner"}, swatch, name,
-      element("span", {class: "what"}, some + (owner.revoking ? " (" + owner.revoking + " being given up)" : "") + (stand ? " — " + STAND_WORDS[stand] : "")));
+    const client = member.instance || member.client;
+    return ownerItem(swatch, [name, client ? " " + client : ""], some + (owner.revoking ? " (" + owner.revoking + " being given up)" : "") + (stand ? " — " + STAND_WORDS[stand] : ""));
   }
 
   /* The state of a lane at a moment in words, for the tooltip and for screen readers. */

@@ -2,7 +2,7 @@
 const Ruler = (() => {
   const {isDark} = Frame;
   const {rows, epochs, findings, takeovers, starts, HAND, SIZE} = Model;
-  const {memberColour, stripes, prepared, write, fits, line, grid, handovers, xOf, timeOf, FONT} = Draw;
+  const {memberColour, stripes, prepared, write, fits, line, grid, handovers, inner, xOf, timeOf, FONT} = Draw;
   const TICKS_MAX = 200, GAPS_WITH_STEPS_MAX = 8;
   const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5,
     72e5, 108e5, 216e5, 432e5, 864e5, 1728e5, 6048e5, 26784e5, 31536e6];
@@ -41,7 +41,7 @@ const Ruler = (() => {
     context.clip();
     grid(context, view, 24, height);
     handovers(context, view, 40, height);
-    ticks(context, view);
+    ticks(context, view, TICK_Y, [20, 25], bubbleOf(context, view));
     marks(context, view);
     epochLane(context, view);
     context.restore();
@@ -52,26 +52,30 @@ const Ruler = (() => {
     handle(context, view, height);
   }
 
-  function ticks(context, view) {
-    const perPixel = (view.to - view.from) / (view.width - view.gutter);
-    const room = perPixel * 90 < 1000 ? 96 : 76;
+  /* The times along the visible part: round ones, and how long a squeezed piece is. The first of each day has its date. */
+  function ticks(context, view, y, [markFrom, markTo], bubble) {
+    const begin = timeOf(view, view.gutter), end = timeOf(view, view.width), day = (at) => Frame.day(Model.wall(at));
+    const isDated = day(begin) !== day(end);
+    const perPixel = (view.to - view.from) / inner(view);
+    const room = perPixel * 90 < 1000 || isDated ? 96 : 76;
     const step = STEPS.find((one) => one / perPixel >= room) || STEPS[STEPS.length - 1];
+    let dated = "";
     const say = (at) => {
       const clock = Frame.clock(Model.wall(at));
-      if (step >= 864e5) return Frame.day(Model.wall(at)).slice(5);
-      return step < 1000 ? clock : step < 6e4 ? clock.slice(0, 8) : clock.slice(0, 5);
+      if (step >= 864e5) return day(at).slice(5);
+      const date = isDated && day(at) !== dated ? day(at).slice(5) + " " : "";
+      dated = day(at);
+      return date + (step < 1000 ? clock : step < 6e4 ? clock.slice(0, 8) : clock.slice(0, 5));
     };
     const shift = (Model.data.from + Frame.offsetAt(Model.data.from) * 60000) % step;
-    const begin = timeOf(view, view.gutter), end = timeOf(view, view.width);
-    const bubble = bubbleOf(context, view);
     const free = (x, half) => x + half < bubble.left - 4 || x - half > bubble.left + bubble.wide + 4;
     const gaps = Scale.pieces().filter(([a, b]) => b > begin && a < end);
     // Between many squeezed pieces there are no round times, so the time at each fixed position is shown.
     if (gaps.length > GAPS_WITH_STEPS_MAX) {
-      const words = (at) => view.to - view.from > 864e5 ? Frame.day(Model.wall(at)).slice(5) + " " + Frame.clock(Model.wall(at)).slice(0, 5) : Frame.clock(Model.wall(at)).slice(0, 8);
+      const words = (at) => isDated ? day(at).slice(5) + " " + Frame.clock(Model.wall(at)).slice(0, 5) : Frame.clock(Model.wall(at)).slice(0, 8);
       for (let x = view.gutter + 40; x < view.width - 40; x += 110) {
-        line(context, x, 20, 25, look.soft);
-        if (free(x, 34)) write(context, words(timeOf(view, x)), x, TICK_Y, {size: 11, fill: look.soft, align: "center"});
+        line(context, x, markFrom, markTo, look.soft);
+        if (free(x, 34)) write(context, words(timeOf(view, x)), x, y, {size: 11, fill: look.soft, align: "center"});
       }
       return;
     }
@@ -79,15 +83,18 @@ const Ruler = (() => {
     // Squeezed pieces are skipped, since thousands of ticks would fall on a few pixels.
     for (const [gapFrom, gapTo] of [...gaps, [end, end]]) {
       for (let at = Math.ceil((from + shift) / step) * step - shift; at <= Math.min(gapFrom, end) && drawn < TICKS_MAX; at += step) {
-        const x = xOf(view, at);
-        line(context, x, 20, 25, look.soft);
-        if (x - last >= room - 12 && x < view.width - 20 && free(x, step < 1000 ? 38 : 26)) { write(context, say(at), x, TICK_Y, {size: 11, fill: look.soft, align: "center"}); last = x; }
+        const x = xOf(view, at), half = isDated || step < 1000 ? 38 : 26;
+        line(context, x, markFrom, markTo, look.soft);
+        if (x - last >= room - 12 && x - half > view.gutter - 6 && x + half < view.width + 6 && free(x, half)) {
+          write(context, say(at), x, y, {size: 11, fill: look.soft, align: "center"});
+          last = x;
+        }
         drawn++;
       }
       if (gapTo > gapFrom) {
         const a = xOf(view, gapFrom), b = xOf(view, gapTo), said = Frame.duration(gapTo - gapFrom);
         const words = [said + " quiet", said].find((text) => fits(context, text, b - a - 6));
-        if (words && a >= last + 30 && free((a + b) / 2, (b - a) / 2)) { write(context, words, (a + b) / 2, TICK_Y, {size: 11, fill: look.soft, align: "center"}); last = Math.max(last, b - 10); }
+        if (words && a >= last + 30 && free((a + b) / 2, (b - a) / 2)) { write(context, words, (a + b) / 2, y, {size: 11, fill: look.soft, align: "center"}); last = Math.max(last, b - 10); }
       }
       from = gapTo;
     }
@@ -148,6 +155,8 @@ const Ruler = (() => {
       context.fillRect(left, EPOCH_Y, Math.max(right - left, 0.5), EPOCH_HEIGHT);
       context.fillStyle = epoch.overtaken !== null ? stripes(context, look.unsettled, look.paper, "rising") : look.unsettled;
       context.fillRect(left, EPOCH_Y, Math.max(Math.min(settled, right) - left, epoch.at === Model.settledBy(epoch) ? 0 : 1), EPOCH_HEIGHT);
+      const begun = Math.max(xOf(view, epoch.began), view.gutter);
+      if (begun < left) context.fillRect(begun, EPOCH_Y, left - begun, EPOCH_HEIGHT);  // a classic group's join phase
       if (to - from > 4) line(context, Math.round(from) + 0.5, EPOCH_Y, EPOCH_Y + EPOCH_HEIGHT, look.soft);
       const shortest = String(epoch.epoch);
       const said = epoch.brief && fits(context, shortest + "  " + epoch.brief, right - left - 12) ? shortest + "  " + epoch.brief : shortest;
@@ -163,7 +172,8 @@ const Ruler = (() => {
 
   /* The time at the cursor is shown above it; other times make room. */
   function bubbleOf(context, view) {
-    const x = xOf(view, view.cursor), said = Frame.clock(Model.wall(view.cursor));
+    const wall = Model.wall(view.cursor), days = Frame.day(Model.wall(0)) !== Frame.day(Model.wall(Model.span));
+    const x = xOf(view, view.cursor), said = (days ? Frame.day(wall).slice(5) + " " : "") + Frame.clock(wall);
     context.font = "600 11.5px " + FONT;
     const wide = context.measureText(said).width + 12;
     if (x < view.gutter - 1 || x > view.width + 1) return {x, said, wide: 0, left: -1000};
@@ -183,41 +193,44 @@ const Ruler = (() => {
     write(context, said, left + 6, TICK_Y + 0.5, {weight: 600, fill: look["on-accent"]});
   }
 
-  /* The strip of the whole period: not stable (amber), unowned (red, from below), epochs, marks, the window. */
+  /* The strip of the whole period, on the axis of the lanes: not stable (amber), unowned (red, from below), epochs, marks,
+     the visible part. */
   let summed = null;
-  function overview(canvas, view, width, height) {
+  const STRIP_TOP = 18, STRIP_FOOT = 14, NO_BUBBLE = {left: -1000, wide: 0};
+  function overview(canvas, view, height) {
     look = Draw.look();
-    const context = prepared(canvas, width, height);
-    const at = (time) => Scale.place(time) / Scale.total() * width;
-    const count = Math.max(1, Math.floor(width));
+    const context = prepared(canvas, view.width, height), whole = {...view, from: 0, to: Scale.total()};
+    const at = (time) => xOf(whole, time), count = Math.max(1, Math.floor(inner(view))), left = view.gutter, right = left + count;
     const key = count + " " + Scale.isSqueezed();
     if (!summed || summed.key !== key)
       summed = {key, ...Model.slices(Array.from({length: count + 1}, (_, x) => Scale.time(x / count * Scale.total())))};
-    const top = 18, tall = height - top, most = Math.max(1, rows.reduce((sum, row) => sum + row.partitions.length, 0));
-    for (const [from, to] of Scale.pieces()) { context.fillStyle = look.quiet; context.fillRect(at(from), top, at(to) - at(from), tall); }
+    const bottom = height - STRIP_FOOT, tall = bottom - STRIP_TOP, most = Math.max(1, rows.reduce((sum, row) => sum + row.partitions.length, 0));
+    for (const [from, to] of Scale.pieces()) { context.fillStyle = look.quiet; context.fillRect(at(from), STRIP_TOP, at(to) - at(from), tall); }
     for (let slice = 0; slice < count; slice++) {
       // At least a tenth of the height, so that short periods are visible.
       for (const [share, style] of [[summed.restless[slice], look.unsettled], [Math.sqrt(summed.unowned[slice] / most) * 0.9, look.unowned]]) {
         if (!share) continue;
         const high = Math.ceil(tall * Math.min(Math.max(share, 0.1), 1));
         context.fillStyle = style;
-        context.fillRect(slice, height - high, 1, high);
+        context.fillRect(left + slice, bottom - high, 1, high);
       }
     }
-    if (epochs.length * 6 < width) for (const epoch of epochs) line(context, at(epoch.at), top, top + 6, look.soft);
-    for (const term of takeovers) { context.setLineDash([3, 3]); line(context, at(term.at), 4, height, look.takeover, 1.5); context.setLineDash([]); diamond(context, at(term.at), 9, 5); }
-    for (const finding of findings) triangle(context, Math.min(Math.max(at(finding.at), 7), width - 7), 9, finding.severity);
-    const from = view.from / Scale.total() * width, to = view.to / Scale.total() * width;
+    if (epochs.length * 6 < count) for (const epoch of epochs) if (epoch.at >= 0) line(context, at(epoch.at), STRIP_TOP, STRIP_TOP + 6, look.soft);
+    for (const term of takeovers) { context.setLineDash([3, 3]); line(context, at(term.at), 4, bottom, look.takeover, 1.5); context.setLineDash([]); diamond(context, at(term.at), 9, 5); }
+    for (const finding of findings) triangle(context, Math.min(Math.max(at(finding.at), left + 7), right - 7), 9, finding.severity);
+    const from = left + view.from / Scale.total() * count, to = left + view.to / Scale.total() * count;
     context.fillStyle = look.ink;
     context.globalAlpha = isDark() ? 0.22 : 0.12;
-    context.fillRect(0, 0, from, height);
-    context.fillRect(to, 0, width - to, height);
+    context.fillRect(left, 0, from - left, bottom);
+    context.fillRect(to, 0, right - to, bottom);
     context.globalAlpha = 1;
     context.strokeStyle = look.accent;
     context.lineWidth = 2;
-    context.strokeRect(from + 1, 1, Math.max(to - from - 2, 2), height - 2);
+    context.strokeRect(from + 1, 1, Math.max(to - from - 2, 2), bottom - 2);
     context.lineWidth = 1;
-    line(context, at(view.cursor), 0, height, look.cursor, 2);
+    line(context, at(view.cursor), 0, bottom, look.cursor, 2);
+    ticks(context, whole, height - 6, [bottom, bottom + 3], NO_BUBBLE);
+    write(context, "whole time", 8, STRIP_TOP + tall / 2, {size: 11, fill: look.soft, room: view.gutter - 12});
   }
 
   /* The legend: each sign as it appears in the lanes. */

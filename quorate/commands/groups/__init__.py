@@ -7,23 +7,28 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
+from quorate.addresses import place_of_cluster
 from quorate.commands.groups.config import config
 from quorate.commands.groups.delete_offsets import delete_offsets
 from quorate.commands.groups.describe import describe
 from quorate.commands.groups.reset_offsets import reset_offsets
 from quorate.commands.options import (
-    DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
     Bootstrap,
-    Group,
+    CommandGroup,
+    GroupNamed,
+    GroupsNamed,
     Json,
     Timeout,
+    Url,
     argument,
     connect,
-    new_app,
+    first_group,
     option,
 )
 from quorate.errors import CommandError, ExitCode
@@ -31,9 +36,13 @@ from quorate.output import print_json, print_table, say
 
 if TYPE_CHECKING:
     from quorate.groupclient import MemberInfo
+    from quorate.live import LiveView
 
-app = new_app("List, describe, change and delete consumer groups.")
+app = CommandGroup("List, describe, change and delete consumer groups.")
 
+
+_NAME = re.compile(r"m[1-9][0-9]*")
+"""A member's name: m and its number."""
 
 STATES = (
     "Empty", "Assigning", "Reconciling", "Stable", "Dead", "PreparingRebalance", "CompletingRebalance",
@@ -46,7 +55,8 @@ TYPES = ("consumer", "classic", "share", "streams")
 def list_groups(
     state: Annotated[str, option("--state", "STATE[,STATE]", "Only groups in one of these states.")] = "",
     group_type: Annotated[str, option("--type", "TYPE[,TYPE]", "Only groups of these types.")] = "",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    url: Url = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
@@ -55,7 +65,7 @@ def list_groups(
     Example: quorate groups list --state stable,reconciling
     """
     states, types = _filter(state, STATES, "--state"), _filter(group_type, TYPES, "--type")
-    with connect(bootstrap, timeout_s) as client:
+    with connect(place_of_cluster(bootstrap, url), timeout_s) as client:
         groups = client.groups(states, types)
     if json:
         print_json({"groups": [dataclasses.asdict(group) for group in groups]})
@@ -72,8 +82,10 @@ app.command("config")(config)
 
 @app.command("delete")
 def delete(
-    groups: Annotated[list[str], argument("GROUP", "Ids of groups without members.")],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    groups: Annotated[list[str] | None, argument("[GROUP]...", "Ids of groups without members.")] = None,
+    named: GroupsNamed = None,
+    bootstrap: Bootstrap = None,
+    url: Url = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
@@ -81,8 +93,9 @@ def delete(
 
     Example: quorate groups delete billing
     """
-    with connect(bootstrap, timeout_s) as client:
-        for group_id in groups:
+    first, rest = first_group(groups, named)
+    with connect(place_of_cluster(bootstrap, url), timeout_s) as client:
+        for group_id in (first, *rest):
             client.delete_group(group_id)
             if json:
                 print_json({"deleted": group_id})
@@ -92,9 +105,16 @@ def delete(
 
 @app.command("remove-member")
 def remove_member(
-    group: Group,
-    members: Annotated[list[str], argument("MEMBER", "Member ids or instance ids.")],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    words: Annotated[
+        list[str] | None,
+        argument(
+            "[GROUP] MEMBER...",
+            "The group (left out with --group), then names as in `describe` (m2), member or instance ids.",
+        ),
+    ] = None,
+    named: GroupNamed = None,
+    bootstrap: Bootstrap = None,
+    url: Url = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
@@ -103,11 +123,16 @@ def remove_member(
     A consumer that still runs is fenced and joins again, so stop it first. A static member that is away loses
     its place.
 
-    Example: quorate groups remove-member billing web-1
+    Example: quorate groups remove-member billing m2
     """
-    with connect(bootstrap, timeout_s) as client:
+    from quorate.live import LiveView
+
+    group, members = first_group(words, named, then="MEMBER")
+    place = place_of_cluster(bootstrap, url)
+    with connect(place, timeout_s) as client:
         there = client.describe_group(group).members
-        found = [_member_named(text, there, group) for text in members]
+        ids = partial(_ids_by_name, LiveView(place, client.cluster_id(), timeout_s), group)
+        found = [_member_named(text, there, group, ids) for text in members]
         client.remove_members(group, found)
     for member in found:
         if json:
@@ -132,15 +157,37 @@ def _filter(text: str, known: Sequence[str], option: str) -> list[str]:
     return [by_lower[name.lower()] for name in names]
 
 
-def _member_named(text: str, members: Sequence[MemberInfo], group_id: str) -> MemberInfo:
-    """The member with that member id, else the one with that instance id."""
+def _ids_by_name(live: LiveView, group_id: str) -> dict[str, str]:
+    """The members' names (m2) -> their ids, from the leader; raises `CommandError` if it does not answer."""
+    try:
+        view = live.group(group_id)
+    except CommandError as error:
+        raise CommandError(
+            f"{error.message}; only the leader knows which member is called m1 or m2",
+            hint="set --url to the HTTP address of a node, or give the member id",
+            code=error.code,
+        ) from None
+    from quorate.groupview import names_of
+
+    return {name: member_id for member_id, name in names_of(view["group"]["members"]).items()}
+
+
+def _member_named(
+    text: str, members: Sequence[MemberInfo], group_id: str, ids_by_name: Callable[[], dict[str, str]]
+) -> MemberInfo:
+    """The member with that member id, else the one with that instance id, else the one of that name."""
     for member in [
         *(member for member in members if member.member_id == text),
         *(member for member in members if member.instance_id == text),
     ]:
         return member
+    if _NAME.fullmatch(text):
+        named = ids_by_name().get(text)
+        for member in members:
+            if member.member_id == named:
+                return member
     raise CommandError(
-        f"group {group_id!r} has no member {text!r}, neither by member id nor by instance id",
+        f"group {group_id!r} has no member {text!r}, neither by name, nor by member id, nor by instance id",
         hint=f"`quorate groups describe {group_id}` lists its members",
         code=ExitCode.REFUSED,
     )

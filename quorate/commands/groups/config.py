@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+from quorate.addresses import ClusterPlace, place_of_cluster
 from quorate.commands.options import (
-    DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
-    DEFAULT_URL,
     Bootstrap,
+    Group,
+    GroupNamed,
     Json,
     Timeout,
     Url,
-    argument,
     connect,
+    one_group,
     option,
 )
 from quorate.errors import CommandError, ExitCode
@@ -35,33 +36,37 @@ PUSH_PREFIX = "push."
 
 WHOSE = {"group": "the group's own", "adaptive": "chosen by its node's load", "broker": "the nodes' setting"}
 
-Group = Annotated[str, argument("GROUP", "The group's id; it need not exist yet.")]
 Set = Annotated[
     list[str] | None, option("--set", "NAME=VALUE", "Set a config, such as session.timeout.ms=10000.")
 ]
 
 
 def config(
-    group: Group,
+    argument: Group = None,
+    named: GroupNamed = None,
     set_: Set = None,
     unset: Annotated[
         list[str] | None,
         option("--unset", "NAME", "Delete a config, so that the nodes' setting applies again."),
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    url: Url = DEFAULT_URL,
+    bootstrap: Bootstrap = None,
+    url: Url = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
     """Show a group's configs and their origins; changes apply from each member's next heartbeat.
 
+    The group need not exist yet.
+
     Example: quorate groups config billing --set session.timeout.ms=10000 --unset heartbeat.interval.ms
     """
+    group = one_group(argument, named)
     changes = changes_of(set_ or [], unset or [])
-    with connect(bootstrap, timeout_s) as client:
+    place = place_of_cluster(bootstrap, url)
+    with connect(place, timeout_s) as client:
         if changes:
             client.configure_group(group, changes)
-        rows, missing = _rows(client, url, timeout_s, group)
+        rows, missing = _rows(client, place, timeout_s, group)
     if json:
         print_json({"group_id": group, "configs": rows, "live_missing": missing})
         return
@@ -71,14 +76,16 @@ def config(
         say(f"the intervals in force are unknown, only configs that were set are shown: {missing}")
 
 
-def _rows(client: Client, url: str, timeout_s: float, group: str) -> tuple[list[dict[str, Any]], str | None]:
+def _rows(
+    client: Client, place: ClusterPlace, timeout_s: float, group: str
+) -> tuple[list[dict[str, Any]], str | None]:
     """The configs as the leader knows them, else as every node does, with the reason."""
     from quorate.live import LiveView
 
     known = client.group_configs(group)
     push = [_row(row, row.value) for row in known if row.name.startswith(PUSH_PREFIX)]
     try:
-        answer = LiveView(url, client.cluster_id(), timeout_s).group_configs(group)
+        answer = LiveView(place, client.cluster_id(), timeout_s).group_configs(group)
         return sorted(answer["configs"], key=lambda row: str(row["name"])) + push, None
     except CommandError as error:
         missing = f"{error.message}; set --url to the HTTP address of a node"

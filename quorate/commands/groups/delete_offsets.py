@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
+from quorate.addresses import place_of_cluster
 from quorate.commands.options import (
-    DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
     Bootstrap,
-    Group,
+    GroupNamed,
     Json,
     Timeout,
+    Url,
     argument,
     connect,
+    first_group,
     parse_partitions,
 )
 from quorate.errors import CommandError, ExitCode
@@ -21,15 +23,17 @@ from quorate.output import assignment_text, print_json, say
 
 
 def delete_offsets(
-    group: Group,
-    topics: Annotated[
-        list[str],
+    words: Annotated[
+        list[str] | None,
         argument(
-            "TOPIC[:PARTITIONS]",
-            "Partitions whose offsets to delete; a topic alone means all of its partitions.",
+            "[GROUP] TOPIC[:PARTITIONS]...",
+            "The group's id (left out with --group), then partitions; a topic alone means all of its "
+            "partitions.",
         ),
-    ],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    ] = None,
+    named: GroupNamed = None,
+    bootstrap: Bootstrap = None,
+    url: Url = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
@@ -37,7 +41,8 @@ def delete_offsets(
 
     Example: quorate groups delete-offsets billing orders:0,4-7 payments
     """
-    with connect(bootstrap, timeout_s) as client:
+    group, topics = first_group(words, named, then="TOPIC[:PARTITIONS]")
+    with connect(place_of_cluster(bootstrap, url), timeout_s) as client:
         committed = client.offsets(group)
         wanted = {
             topic: sorted(committed.get(topic, ())) if numbers is None else numbers

@@ -15,23 +15,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-from history.render import LOCAL, MemberNames
+from history.render import LOCAL
+from quorate.addresses import place_of_cluster
 from quorate.commands.options import (
-    DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
-    DEFAULT_URL,
     Bootstrap,
     EndOffsetsFrom,
     Group,
+    GroupNamed,
     Json,
     Timeout,
     Url,
     connect,
     flag,
     kafka_offsets,
+    one_group,
+    option,
 )
 from quorate.errors import CommandError, ExitCode
-from quorate.output import Screen, print_json, terminal_width
+from quorate.output import Screen, print_json, put, terminal_width
 
 if TYPE_CHECKING:
     from quorate.client import Client
@@ -41,12 +43,15 @@ if TYPE_CHECKING:
 
 
 def describe(
-    group: Group,
+    argument: Group = None,
+    named: GroupNamed = None,
     watch: Annotated[bool, flag("--watch -w", "Refresh the output until Ctrl-C.")] = False,
-    interval_s: Annotated[float, flag("--interval", "Seconds between refreshes.", min=0.1)] = 1.0,
+    interval_s: Annotated[
+        float, option("--interval", "SECONDS", "Seconds between refreshes.", min=0.1)
+    ] = 1.0,
     end_offsets_from: EndOffsetsFrom = "",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    url: Url = DEFAULT_URL,
+    bootstrap: Bootstrap = None,
+    url: Url = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
@@ -56,19 +61,22 @@ def describe(
     """
     from quorate.live import LiveView
 
-    with connect(bootstrap, timeout_s) as client:
+    group = one_group(argument, named)
+    place = place_of_cluster(bootstrap, url)
+    with connect(place, timeout_s) as client:
         source = kafka_offsets(end_offsets_from, timeout_s)
         cluster_id = client.cluster_id()
         if source is not None:
             source.check_has_records(cluster_id)
-        take = partial(_look, client, LiveView(url, cluster_id, timeout_s), source, group)
+        take = partial(_look, client, LiveView(place, cluster_id, timeout_s), source, group)
         if watch:
             _watch(take, interval_s, json)
         sight = take()
         if json:
             print_json(sight.document())
         else:
-            print("\n".join(sight.lines(MemberNames(), terminal_width(sys.stdout))))
+            for line in sight.lines(terminal_width(sys.stdout)):
+                put(line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,27 +104,30 @@ class _Sight:
             "end_offsets_missing": self.ends_missing,
         }
 
-    def lines(self, names: MemberNames, width: int | None) -> list[str]:
+    def lines(self, width: int | None, lines_max: int | None = None) -> list[str]:
+        from history.columns import wrapped
         from history.protocols import OLD
-        from quorate.groupview import lines, plain_view
-        from quorate.output import wrapped
+        from quorate.groupview import lines, plain_view, with_numbers
 
         is_consumer = self.plain.group_type == "consumer"
-        # The leader's view of a classic group has no members.
+        # The leader's view of a classic group has only the members of the newest generation.
         is_told = bool(self.live) and (is_consumer or self.live["group"]["type"] in OLD)
         at_ms = self.live["at_ms"] if is_told else None
         view = self.live["group"] if is_told else plain_view(self.plain)
+        if self.live and not is_told:
+            view = with_numbers(view, self.live["group"])
         text = lines(
             view,
             self.plain.offsets,
             at_ms=at_ms,
-            names=names,
             ends=self.ends,
             lost_before=self.lost_before,
             width=width,
+            lines_max=lines_max,
         )
-        if self.live_missing and self.plain.members and is_consumer:
-            missing = f"waiting partitions and refused requests are unknown: {self.live_missing}"
+        if self.live_missing and self.plain.members:
+            more = ", waiting partitions and refused requests" if is_consumer else ""
+            missing = f"members' numbers{more} are unknown: {self.live_missing}"
             text += ["", *wrapped(missing, width)]
         if self.ends_missing:
             text += ["", *wrapped(f"the group's lag is unknown: {self.ends_missing}", width)]
@@ -146,12 +157,12 @@ def _look(client: Client, live: LiveView, source: KafkaOffsets | None, group_id:
 
 def _watch(take: Callable[[], _Sight], interval_s: float, json: bool) -> NoReturn:
     """Repeat until Ctrl-C. Failures after the first look are shown: a leader may be away for a moment."""
-    names, screen, sight = MemberNames(), Screen(sys.stdout), None
+    screen, sight = Screen(sys.stdout), None
     while True:
         begun_s = time.monotonic()
         try:
             sight = take()
-            document, lines = sight.document(), sight.lines(names, terminal_width(sys.stdout))
+            document, lines = sight.document(), sight.lines(terminal_width(sys.stdout), screen.room)
         except CommandError as error:
             if sight is None or error.code == ExitCode.USAGE:
                 raise

@@ -11,22 +11,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from quorate.addresses import place_of_cluster
 from quorate.commands.groups.delete_offsets import by_topic
 from quorate.commands.options import (
-    DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
     Bootstrap,
     EndOffsetsFrom,
     Group,
+    GroupNamed,
     Json,
     Timeout,
+    Url,
     connect,
     flag,
     kafka_offsets,
+    one_group,
     option,
 )
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json, print_table, say
+from quorate.output import print_json, print_table, say, unwritten_file
 
 if TYPE_CHECKING:
     from quorate.offsetplan import OffsetChange, Partition
@@ -34,7 +37,8 @@ if TYPE_CHECKING:
 
 
 def reset_offsets(
-    group: Group,
+    argument: Group = None,
+    named: GroupNamed = None,
     topic: Annotated[
         list[str] | None, option("--topic", "TOPIC[:PARTITIONS]", "Partitions to reset; may be repeated.")
     ] = None,
@@ -65,7 +69,8 @@ def reset_offsets(
     ] = None,
     execute: Annotated[bool, flag("--execute", "Apply the plan; without it the plan is only shown.")] = False,
     end_offsets_from: EndOffsetsFrom = "",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    url: Url = None,
     timeout_s: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
@@ -73,6 +78,7 @@ def reset_offsets(
 
     Example: quorate groups reset-offsets billing --topic orders:0,1 --to-offset 100 --execute
     """
+    group = one_group(argument, named)
     goals = {
         "--to-offset": to_offset,
         "--to-earliest": to_earliest or None,
@@ -86,12 +92,12 @@ def reset_offsets(
     which = {"--topic": topic or None, "--all-topics": all_topics or None, "--from-file": from_file}
     _one_of(which, "no partitions given")
     goal = _goal(chosen, goals[chosen], bool(end_offsets_from))
-    named = by_topic(topic) if topic else None
+    partitions = by_topic(topic) if topic else None
     from quorate.resetting import work_out
 
     source = kafka_offsets(end_offsets_from, timeout_s)
-    with connect(bootstrap, timeout_s) as client:
-        reset = work_out(client, source, group, goal, named)
+    with connect(place_of_cluster(bootstrap, url), timeout_s) as client:
+        reset = work_out(client, source, group, goal, partitions)
         if execute and reset.changes:
             client.commit(group, reset.offsets())
     if export is None or not _export(export, reset.steps):
@@ -153,7 +159,7 @@ def _export(path: Path, steps: Sequence[OffsetChange]) -> bool:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise CommandError(f"cannot write {path}: {error.strerror}", code=ExitCode.USAGE) from error
+        raise unwritten_file(path, error) from error
     return False
 
 

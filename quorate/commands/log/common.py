@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -74,12 +74,12 @@ def usage(parse: Callable[[str], T], text: str) -> T:
         raise CommandError(str(error), code=ExitCode.USAGE) from error
 
 
-def read_log(directory: Path | str, question: Callable[[], T]) -> T:
-    """Run a query; errors of the files become one line."""
+def read_log(directory: Path | str, question: Callable[[], T], notes: Sequence[str] = ()) -> T:
+    """Run a query; errors of the files become one line. ``notes`` are about what was asked for."""
     try:
         return question()
     except Exception as error:
-        explain_failure(directory, error)
+        explain_failure(directory, error, notes)
 
 
 def print_lines(directory: Path | str, lines: Iterable[str], show: Callable[[str], None] = say) -> None:
@@ -94,13 +94,19 @@ def print_lines(directory: Path | str, lines: Iterable[str], show: Callable[[str
         explain_failure(directory, error)
 
 
-def explain_failure(directory: Path | str, error: Exception) -> NoReturn:
+def print_notes(notes: Iterable[str]) -> None:
+    """Print what limits an answer, each as a line."""
+    for note in notes:
+        say(f"note: {note}")
+
+
+def explain_failure(directory: Path | str, error: Exception, notes: Sequence[str] = ()) -> NoReturn:
     from history.reading.source import NothingToRead
     from raftlog.offline.reader import Damaged
     from records import RecordsError
 
     if isinstance(error, NothingToRead):
-        raise CommandError(str(error), code=ExitCode.UNREADABLE) from error
+        raise CommandError(str(error), hint="; ".join(notes), code=ExitCode.UNREADABLE) from error
     if isinstance(error.__cause__, CommandError):
         raise error.__cause__  # no node of a running cluster answered
     if isinstance(error, Damaged | RecordsError):

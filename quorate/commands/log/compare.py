@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from quorate.commands.log.common import Utc, plain, print_lines, read_log, style_of
-from quorate.commands.log.subject import Live, files_only
+from quorate.commands.log.subject import LogData, files_only
 from quorate.commands.options import Json, argument
 from quorate.errors import ExitCode
 from quorate.output import print_json
@@ -17,11 +17,11 @@ def compare(
     directories: Annotated[
         list[str] | None,
         argument(
-            "DIR DIR [DIR…]",
-            "The nodes' data directories, or a folder with them as node-1, node-2, …",
+            "[DIR]...",
+            "The nodes' data directories, or a folder with them as node-1, node-2, … Default: quorate-data.",
         ),
     ] = None,
-    url: Live = None,
+    data: LogData = None,
     utc: Utc = False,
     json: Json = False,
 ) -> None:
@@ -31,7 +31,7 @@ def compare(
 
     Example: quorate log compare node-1 node-2 node-3
     """
-    given = files_only(directories, url, "compare")
+    given = files_only(directories, data, "compare")
     from history.checking.compare import compare as check
     from history.checking.compare import comparison_text
 

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 from quorate.commands.log.common import Utc, print_lines, shard_number, style_of, usage
-from quorate.commands.log.subject import DirOnly, Follow, Live, subject, window
-from quorate.commands.options import Json, flag, option
+from quorate.commands.log.subject import (
+    ANY_GROUPS,
+    Follow,
+    Live,
+    LogData,
+    LogGroups,
+    Since,
+    Until,
+    subject,
+    window,
+)
+from quorate.commands.options import GroupsNamed, Json, option
 from quorate.errors import CommandError, ExitCode
 from quorate.output import flush_output, put_json
 
@@ -17,17 +28,16 @@ if TYPE_CHECKING:
 
 
 def dump(
-    words: DirOnly = None,
+    words: LogGroups = None,
+    data: LogData = None,
     url: Live = None,
-    group: Annotated[list[str] | None, flag("--group", "Only records of this group.")] = None,
+    group: GroupsNamed = None,
     record_type: Annotated[list[str] | None, option("--type", "TYPE", "Only records of this type.")] = None,
     shard: Annotated[
         list[int] | None, option("--shard", "SHARD", "Only this shard, or `metadata`.", parser=shard_number)
     ] = None,
-    start: Annotated[str | None, option("--from", "INDEX|TIME|SPAN", "From this index or time on.")] = None,
-    end: Annotated[
-        str | None, option("--to", "INDEX|TIME|SPAN", "Up to this index or time, inclusive.")
-    ] = None,
+    since: Since = None,
+    until: Until = None,
     follow: Follow = False,
     utc: Utc = False,
     json: Json = False,
@@ -36,26 +46,27 @@ def dump(
 
     --follow continues with each entry as it is committed, even when nodes fail, until Ctrl-C.
 
-    Example: quorate log dump quorate-data --group billing --type offset_commit --from 2026-03-01T12:00
+    Example: quorate log dump quorate-data --group billing --type offset_commit --since 2026-03-01T12:00
     """
-    from history.telling.dump import Filter, dump_json, dump_text, type_number
+    from history.telling.dump import DumpedRemark, Filter, dump_json, dump_text, type_number
     from history.telling.dump import dump as read
 
     types = frozenset(usage(type_number, text) for text in record_type or ())
-    if follow and end is not None:
-        raise CommandError("--follow has no end: leave out --to", code=ExitCode.USAGE)
-    log, _ = subject(words, url)
-    (from_index, from_ms), (to_index, to_ms) = window(log, start, end, utc=utc, any_shard=True)
+    if follow and until is not None:
+        raise CommandError("--follow has no end: leave out --until", code=ExitCode.USAGE)
+    log, groups = subject(words, data, url, ANY_GROUPS, group)
+    asked = window(log, since, until, utc=utc, any_shard=True)
     wanted = Filter(
-        groups=frozenset(group or ()),
+        groups=frozenset(groups),
         types=types,
         shards=frozenset(shard or ()),
-        from_index=from_index,
-        to_index=to_index,
-        from_ms=from_ms,
-        to_ms=to_ms,
+        from_index=asked.from_index,
+        to_index=asked.to_index,
+        from_ms=asked.from_ms,
+        to_ms=asked.to_ms,
     )
-    entries = _followed(log, wanted) if follow else read(log, wanted)
+    notes = (DumpedRemark(text=note) for note in asked.notes)
+    entries = chain(notes, _followed(log, wanted) if follow else read(log, wanted))
     if json:
         print_lines(log.path, dump_json(entries), show=put_json)
     else:

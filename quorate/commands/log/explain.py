@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, style_of
-from quorate.commands.log.subject import DirGroup, Follow, Live, Since, Until, moment, subject, window
+from quorate.commands.log.subject import (
+    ONE_GROUP,
+    Follow,
+    Live,
+    LogData,
+    LogGroup,
+    Since,
+    Until,
+    moment,
+    subject,
+    window,
+)
 from quorate.commands.log.tailing import explanation_as_it_grows, shows_now
-from quorate.commands.options import Json, option
+from quorate.commands.options import GroupNamed, Json, option
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
 
 def explain(
-    words: DirGroup = None,
+    words: LogGroup = None,
+    data: LogData = None,
     url: Live = None,
+    named: GroupNamed = None,
     epoch: Annotated[int | None, option("--epoch", "N", "Only this epoch of the group.")] = None,
     member: Annotated[
         str | None,
@@ -49,26 +63,26 @@ def explain(
     Options narrow each other; if one names something that does not exist, the answer lists what does.
     --follow continues with new events as they are committed.
 
-    Example: quorate log explain quorate-data billing --at 03:12
+    Example: quorate log explain billing --at 03:12
     """
-    from history.moments import LogWindow
     from history.telling.explain import explain as read
     from history.telling.filters import Filters
     from history.telling.prose import explanation_text
 
     if follow and (until is not None or at is not None or epoch is not None):
         raise CommandError("--follow has no end: leave out --until, --at and --epoch", code=ExitCode.USAGE)
-    log, (group,) = subject(words, url, "GROUP")
+    log, (group,) = subject(words, data, url, ONE_GROUP, named)
     style = style_of(utc)
-    at_index, at_ms = moment(log, at, utc=utc, group=group, shard=shard)
+    (at_index, at_ms), notes = moment(log, at, utc=utc, group=group, shard=shard)
     filters = Filters(epoch=epoch, member=member, partition=partition, at_index=at_index, at_ms=at_ms)
-    ends = window(log, since, until, utc=utc, group=group, shard=shard)
-    asked = {"window": LogWindow.between(*ends), "filters": filters, "style": style}
+    within = window(log, since, until, utc=utc, group=group, shard=shard)
+    within = replace(within, notes=(*within.notes, *notes))
+    asked = {"window": within, "filters": filters, "style": style}
     if follow:
         lines = explanation_as_it_grows(log, group, shard, asked, as_json=json)
         print_lines(log.path, lines, shows_now(as_json=json))
         return
-    explanation = read_log(log.path, lambda: read(log, group, shard=shard, **asked))
+    explanation = read_log(log.path, lambda: read(log, group, shard=shard, **asked), within.notes)
     if json:
         print_json(plain(explanation))
     else:

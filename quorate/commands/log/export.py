@@ -6,14 +6,24 @@ from pathlib import Path
 from typing import Annotated
 
 from quorate.commands.log.common import Utc, plain, print_lines, read_log
-from quorate.commands.log.subject import DirOnly, Live, Since, Until, subject, window
-from quorate.commands.options import Json, flag, option
+from quorate.commands.log.subject import (
+    ANY_GROUPS,
+    Live,
+    LogData,
+    LogGroups,
+    Since,
+    Until,
+    subject,
+    window,
+)
+from quorate.commands.options import GroupsNamed, Json, flag, option
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
 
 def export(
-    words: DirOnly = None,
+    words: LogGroups = None,
+    data: LogData = None,
     url: Live = None,
     format: Annotated[str | None, option("--format", "FORMAT", "parquet, jsonl or csv.")] = None,
     output: Annotated[
@@ -27,9 +37,7 @@ def export(
     table: Annotated[
         list[str] | None, option("--table", "TABLE", "Only this table; may be repeated.")
     ] = None,
-    group: Annotated[
-        list[str] | None, option("--group", "GROUP", "Only this group; may be repeated.")
-    ] = None,
+    group: GroupsNamed = None,
     since: Since = None,
     until: Until = None,
     force: Annotated[bool, flag("--force", "Overwrite existing files.")] = False,
@@ -41,9 +49,8 @@ def export(
 
     Example: quorate log export quorate-data --format parquet --output tables
     """
-    from history.export.formats import CannotWrite
+    from history.export.formats import CannotWrite, DiskRefuses
     from history.export.tables import export as write
-    from history.moments import LogWindow
 
     if tables:
         _list_tables(json)
@@ -54,16 +61,17 @@ def export(
             hint="--format parquet --output FOLDER, for example; --tables lists the tables",
             code=ExitCode.USAGE,
         )
-    log, _ = subject(words, url)
-    groups = group or []
+    log, groups = subject(words, data, url, ANY_GROUPS, group)
     one = groups[0] if len(groups) == 1 else None
-    begin, end = window(log, since, until, utc=utc, group=one)
-    asked = LogWindow.between(begin, end)
+    asked = window(log, since, until, utc=utc, group=one)
     try:
         done = read_log(
             log.path,
             lambda: write(log, output, format, tables=table or [], groups=groups, window=asked, force=force),
         )
+    except DiskRefuses as error:
+        hint = "nothing was written: free space or make it writable, or give another --output"
+        raise CommandError(str(error), hint=hint, code=ExitCode.UNWRITTEN) from error
     except CannotWrite as error:
         raise CommandError(str(error), code=ExitCode.USAGE) from error
     if json:

@@ -2,20 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import shlex
+import sys
+from enum import StrEnum
 from typing import Annotated
 
 from quorate.commands.log.common import Utc, plain, print_lines, read_log, style_of
-from quorate.commands.log.subject import DirMaybeGroup, Live, Since, Until, subject, window
-from quorate.commands.options import Json, flag
-from quorate.output import print_json
+from quorate.commands.log.subject import (
+    Live,
+    LogData,
+    LogMaybeGroup,
+    Since,
+    Until,
+    log_and_group,
+    window,
+)
+from quorate.commands.options import GroupNamed, Json, flag, option
+from quorate.output import print_json, terminal_width
+
+
+class Least(StrEnum):
+    """The severities that `--severity` takes."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
 
 
 def findings(
-    words: DirMaybeGroup = None,
+    words: LogMaybeGroup = None,
+    data: LogData = None,
     url: Live = None,
+    named: GroupNamed = None,
     since: Since = None,
     until: Until = None,
+    severity: Annotated[
+        Least, option("--severity", "error|warning|note", "Only findings of this severity or a graver one.")
+    ] = Least.NOTE,
+    whole: Annotated[
+        bool, flag("--all", "Every finding in full: what it rests on, and what to do about it.")
+    ] = False,
     rules: Annotated[
         bool, flag("--rules", "List the rules: what each means, which records it reads, and what to do.")
     ] = False,
@@ -24,35 +50,36 @@ def findings(
 ) -> None:
     """List anomalies by name, for all groups or one: slow revokers, flapping members, failed assignors, ...
 
-    Example: quorate log findings quorate-data
+    A summary comes first, then the findings, the gravest first: in full if they fit thirty lines, else a line
+    for each of the gravest. --all has every finding in full, --json every field.
+
+    Example: quorate log findings quorate-data --severity warning
     """
     from history.answers.findings import findings as read
-    from history.answers.findings import findings_text
-    from history.moments import LogWindow
+    from history.answers.findingstext import findings_text
+    from history.facts.rows import Severity
 
     if rules:
         _list_rules(json)
         return
-    has_group = len(words or ()) > (0 if url is not None else 1)
-    log, names = subject(words, url, *(("GROUP",) if has_group else ()))
-    group = names[0] if names else None
-    begin, end = window(log, since, until, utc=utc, group=group)
-    asked = LogWindow.between(begin, end)
-    answer = read_log(log.path, lambda: read(log, group, asked))
-    newest_ms = max((basis.last_timestamp_ms for basis in answer.basis), default=-1)
-    if begin[1] is not None and newest_ms < begin[1]:
-        ends = f"the log that was read ends at {style_of(utc).full(newest_ms)}, before the window begins"
-        answer = replace(
-            answer, notes=(*answer.notes, f"{ends}: nothing was written since, or not on this node")
-        )
+    log, group = log_and_group(words, data, url, named)
+    asked = window(log, since, until, utc=utc, group=group)
+    answer = read_log(log.path, lambda: read(log, group, asked), asked.notes)
+    answer = answer.at_least(Severity(severity.value))
     if json:
         print_json(plain(answer))
-    else:
-        print_lines(log.path, findings_text(answer, style_of(utc)))
+        return
+    given = {"--url": url, "--since": since, "--until": until, "--severity": severity.value}
+    if severity is Least.NOTE:
+        del given["--severity"]
+    options = [word for name, value in given.items() if value is not None for word in (name, value)]
+    again = shlex.join(["quorate", "log", "findings", *(words or ()), *options, *["--utc"] * utc])
+    width = terminal_width(sys.stdout)
+    print_lines(log.path, findings_text(answer, style_of(utc), whole=whole, again=again, width=width))
 
 
 def _list_rules(json: bool) -> None:
-    from history.answers.findings import rules_text
+    from history.answers.findingstext import rules_text
     from history.diagnoses import RULES
 
     if json:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from quorate.commands.options import flag, option
 from quorate.errors import CommandError, ExitCode
-from quorate.output import printable
+from quorate.output import printable, unwritten_file
 
 Html = Annotated[
     Path | None,
@@ -43,9 +43,7 @@ def write_page(file: Path, text: str, *, force: bool) -> str:
         beside.write_bytes(data)
         beside.replace(file)
     except OSError as error:
-        raise CommandError(
-            f"cannot write {file}: {error.strerror}", hint=ELSEWHERE, code=ExitCode.UNWRITTEN
-        ) from error
+        raise unwritten_file(file, error) from error
     finally:
         with suppress(OSError):
             beside.unlink()

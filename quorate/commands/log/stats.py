@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, style_of
 from quorate.commands.log.pagefile import Force, Html, claim, write_page
-from quorate.commands.log.subject import OLDEST, DirOnly, Live, Since, subject, window
-from quorate.commands.options import Json, flag, option
+from quorate.commands.log.subject import (
+    OLDEST,
+    Live,
+    LogData,
+    LogMaybeGroup,
+    Since,
+    log_and_group,
+    window,
+)
+from quorate.commands.options import GroupNamed, Json, option, typed
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json, say
+from quorate.output import print_json, say, terminal_width
 
 if TYPE_CHECKING:
     from history.answers.stats import Stats
 
 
 def stats(
-    words: DirOnly = None,
+    words: LogMaybeGroup = None,
+    data: LogData = None,
     url: Live = None,
-    group: Annotated[str | None, flag("--group", "Only this group.")] = None,
+    named: GroupNamed = None,
     shard: Shard = None,
     since: Since = None,
     until: Annotated[
@@ -47,8 +58,8 @@ def stats(
         claim(html, force=force)
     elif force:
         raise CommandError("--force needs --html FILE", code=ExitCode.USAGE)
-    log, _ = subject(words, url)
-    (begin, begin_ms), (end, end_ms) = window(log, since, until, utc=utc, group=group, shard=shard)
+    log, group = log_and_group(words, data, url, named)
+    asked = window(log, since, until, utc=utc, group=group, shard=shard)
     style = style_of(utc)
     found = read_log(
         log.path,
@@ -56,22 +67,27 @@ def stats(
             log,
             group=group,
             shard=shard,
-            from_index=None if since == OLDEST else begin,
-            from_ms=begin_ms,
-            until_index=end,
-            until_ms=end_ms,
+            from_index=None if since == OLDEST else asked.from_index,
+            from_ms=asked.from_ms,
+            until_index=asked.to_index,
+            until_ms=asked.to_ms,
             style=style,
         ),
+        asked.notes,
     )
+    found = replace(found, remarks=(*found.remarks, *asked.notes))
     if html is not None:
+        from history.pages.frame import Provenance
         from history.pages.stats import stats_page
 
         title = f"{group or 'All groups'}: statistics"
-        say(write_page(html, stats_page(found, style=style, title=title), force=force))
+        written = Provenance.now(typed(), log.path, style)
+        page = stats_page(found, style=style, title=title, provenance=written)
+        say(write_page(html, page, force=force))
     elif json:
         print_json(_document(found))
     else:
-        print_lines(log.path, stats_text(found, style))
+        print_lines(log.path, stats_text(found, style, width=terminal_width(sys.stdout)))
 
 
 def _document(found: Stats) -> dict[str, Any]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, style_of, terminal_width
-from quorate.commands.log.subject import DirOnly, Live, subject
+from quorate.commands.log.subject import Live, LogData, LogOnly, subject
 from quorate.commands.options import Json
 from quorate.output import print_json, say
 
 
 def terms(
-    words: DirOnly = None, url: Live = None, shard: Shard = None, utc: Utc = False, json: Json = False
+    words: LogOnly = None,
+    data: LogData = None,
+    url: Live = None,
+    shard: Shard = None,
+    utc: Utc = False,
+    json: Json = False,
 ) -> None:
     """Print one row per term: its leader, its cause, the time without a leader; failovers and hand-overs.
 
@@ -17,7 +22,7 @@ def terms(
     """
     from history.telling.terms import terms_and_bases, terms_text
 
-    log, _ = subject(words, url)
+    log, _ = subject(words, data, url)
     found, bases = read_log(log.path, lambda: terms_and_bases(log, shard))
     if json:
         print_json({"terms": plain(found), "basis": plain(bases)})

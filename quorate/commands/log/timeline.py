@@ -8,24 +8,46 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, style_of, terminal_width
+from quorate.commands.log.common import (
+    Shard,
+    Utc,
+    plain,
+    print_lines,
+    print_notes,
+    read_log,
+    style_of,
+    terminal_width,
+)
 from quorate.commands.log.pagefile import Force, Html, claim, write_page
-from quorate.commands.log.subject import DirGroup, Follow, Live, Since, Until, subject, window
+from quorate.commands.log.subject import (
+    ONE_GROUP,
+    Follow,
+    Live,
+    LogData,
+    LogGroup,
+    Since,
+    Until,
+    subject,
+    window,
+)
 from quorate.commands.log.tailing import shows_now, timeline_as_it_grows
-from quorate.commands.options import Json, flag
+from quorate.commands.options import GroupNamed, Json, flag, typed
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, say
 
 if TYPE_CHECKING:
     from history.facts.rows import GroupFinding, GroupRows
+    from history.moments import LogWindow
     from history.reading.node import NodeLog
     from history.reading.notes import Note
     from history.render import TimeStyle
 
 
 def timeline(
-    words: DirGroup = None,
+    words: LogGroup = None,
+    data: LogData = None,
     url: Live = None,
+    named: GroupNamed = None,
     shard: Shard = None,
     since: Since = None,
     until: Until = None,
@@ -40,7 +62,7 @@ def timeline(
 
     --follow continues with each row as it is committed, and repeats it when its epoch is stable.
 
-    Example: quorate log timeline quorate-data billing --since 03:00 --html billing.html
+    Example: quorate log timeline billing --since 03:00 --html billing.html
     """
     has_page = html is not None
     _demand_one_answer(lanes=lanes, json=json, has_page=has_page, force=force)
@@ -48,28 +70,25 @@ def timeline(
         raise CommandError("--follow has no end: leave out --lanes, --html and --until", code=ExitCode.USAGE)
     if html is not None:
         claim(html, force=force)
-    log, (group,) = subject(words, url, "GROUP")
-    begin, end = window(log, since, until, utc=utc, group=group, shard=shard)
+    log, (group,) = subject(words, data, url, ONE_GROUP, named)
+    asked = window(log, since, until, utc=utc, group=group, shard=shard)
     if follow:
-        from history.moments import LogWindow
-
-        asked = {"window": LogWindow.between(begin, end), "style": style_of(utc)}
-        print_lines(
-            log.path, timeline_as_it_grows(log, group, shard, asked, as_json=json), shows_now(as_json=json)
+        growing = timeline_as_it_grows(
+            log, group, shard, {"window": asked, "style": style_of(utc)}, as_json=json
         )
+        print_lines(log.path, growing, shows_now(as_json=json))
         return
     if not lanes and html is None:
-        _table(log, group, shard, begin, end, utc=utc, json=json)
+        _table(log, group, shard, asked, utc=utc, json=json)
         return
-    picture = read_log(log.path, lambda: _picture(log, group, shard, begin, end))
-    _demand_a_row(picture, group, style_of(utc))
-    rests_on = _rests_on(log.path, picture)
+    picture = read_log(log.path, lambda: _picture(log, group, shard, asked), asked.notes)
+    _demand_a_row(picture, group, asked, style_of(utc))
     if html is not None:
-        text = _page(picture, end[1], style_of(utc), rests_on)
+        text = _page(picture, asked, style_of(utc), typed(), log.path)
         say(write_page(html, text, force=force))
         return
-    print_lines(log.path, _lanes(picture, end[1], style_of(utc)))
-    for line in rests_on:
+    print_lines(log.path, _lanes(picture, asked.to_ms, style_of(utc)))
+    for line in (*_rests_on(f"from {log.path},", picture), *asked.notes):
         say(line)
 
 
@@ -82,9 +101,6 @@ def _demand_one_answer(*, lanes: bool, json: bool, has_page: bool, force: bool) 
 
 PLACES_MAX = 10
 """Limit on the indexes listed for undecodable entries; `verify` lists them all."""
-
-Point = tuple[int | None, int | None]
-"""(index, epoch ms), at most one of them set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +115,12 @@ class _Picture:
     """The group's notes beside the log, which findings take into account; None: there are none."""
 
 
-def _picture(log: NodeLog, group: str, shard: int | None, begin: Point, end: Point) -> _Picture:
+def _picture(log: NodeLog, group: str, shard: int | None, asked: LogWindow) -> _Picture:
     from history.diagnoses import findings_of
     from history.facts.group import facts_of, windowed
 
-    whole = facts_of(log, group, shard=shard, to_index=end[0], to_ms=end[1])
-    index, from_ms = begin
+    whole = facts_of(log, group, shard=shard, to_index=asked.to_index, to_ms=asked.to_ms)
+    index, from_ms = asked.from_index, asked.from_ms
     if index is not None:  # a picture covers time: it starts with the first row at or after the index
         later = [row.timestamp_ms for row in whole.epochs if row.index >= index]
         from_ms = min(later, default=whole.last_ms)
@@ -122,12 +138,12 @@ def _picture(log: NodeLog, group: str, shard: int | None, begin: Point, end: Poi
     )
 
 
-def _demand_a_row(picture: _Picture, group: str, style: TimeStyle) -> None:
+def _demand_a_row(picture: _Picture, group: str, asked: LogWindow, style: TimeStyle) -> None:
     last_ms = picture.facts.last_ms
     if picture.from_ms is not None and picture.from_ms > last_ms:
         raise CommandError(
             f"nothing of group {group} happened from {style.full(picture.from_ms)} on",
-            hint=f"the log that was read ends at {style.full(last_ms)}",
+            hint="; ".join(asked.notes) or f"the log that was read ends at {style.full(last_ms)}",
             code=ExitCode.UNREADABLE,
         )
 
@@ -136,11 +152,15 @@ def group_page(log: NodeLog, group: str) -> str:
     """The page of `--html` over the whole log, with local times.
 
     Raises `NothingToRead` if the log does not know the group."""
-    picture = _picture(log, group, None, (None, None), (None, None))
-    return _page(picture, None, style_of(utc=False), _rests_on(log.path, picture))
+    from history.moments import WHOLE_LOG
+
+    picture = _picture(log, group, None, WHOLE_LOG)
+    command = f"quorate.testing, timeline({group!r})"
+    return _page(picture, WHOLE_LOG, style_of(utc=False), command, log.path)
 
 
-def _page(picture: _Picture, to_ms: int | None, style: TimeStyle, rests_on: list[str]) -> str:
+def _page(picture: _Picture, asked: LogWindow, style: TimeStyle, command: str, source: str) -> str:
+    from history.pages.frame import Provenance
     from history.pages.timeline import timeline_page
 
     return timeline_page(
@@ -149,9 +169,10 @@ def _page(picture: _Picture, to_ms: int | None, style: TimeStyle, rests_on: list
         whole=picture.whole,
         style=style,
         from_ms=picture.from_ms,
-        to_ms=to_ms,
-        rests_on=rests_on,
+        to_ms=asked.to_ms,
+        rests_on=[*_rests_on("From", picture), *asked.notes],
         notes=picture.notes or (),
+        provenance=Provenance.now(command, source, style),
     )
 
 
@@ -171,11 +192,11 @@ def _lanes(picture: _Picture, to_ms: int | None, style: TimeStyle) -> Iterator[s
     )
 
 
-def _rests_on(path: str, picture: _Picture) -> list[str]:
+def _rests_on(source: str, picture: _Picture) -> list[str]:
     from history.telling.evidence import UNKNOWN
 
     facts = picture.whole
-    lines = [] if facts.basis is None else [f"from {path}, {facts.basis.words()}"]
+    lines = [] if facts.basis is None else [f"{source} {facts.basis.words()}"]
     if facts.unreadable:
         places = ", ".join(str(index) for index, _, _ in facts.unreadable[:PLACES_MAX])
         lines.append(f"{len(facts.unreadable)} entries cannot be decoded and are skipped: index {places}")
@@ -184,16 +205,14 @@ def _rests_on(path: str, picture: _Picture) -> list[str]:
     return lines
 
 
-def _table(
-    log: NodeLog, group: str, shard: int | None, begin: Point, end: Point, *, utc: bool, json: bool
-) -> None:
-    from history.moments import LogWindow
+def _table(log: NodeLog, group: str, shard: int | None, asked: LogWindow, *, utc: bool, json: bool) -> None:
     from history.telling.explain import explain as read
     from history.telling.timeline import timeline as rows_of
     from history.telling.timeline import timeline_text
 
-    asked = LogWindow.between(begin, end)
-    explanation = read_log(log.path, lambda: read(log, group, shard=shard, window=asked, style=style_of(utc)))
+    explanation = read_log(
+        log.path, lambda: read(log, group, shard=shard, window=asked, style=style_of(utc)), asked.notes
+    )
     rows = rows_of(explanation)
     if json:
         shown = {"group_id": group, "members": explanation.members, "rows": rows}
@@ -203,8 +222,7 @@ def _table(
     for name, described in explanation.members.items():
         say(f"{name} is {described}")
     say(f"from {explanation.basis.words()}")
-    for note in explanation.notes:
-        say(f"note: {note}")
+    print_notes(explanation.notes)
 
 
 def _writes_blocks(letters: str) -> bool:

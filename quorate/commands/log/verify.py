@@ -5,13 +5,13 @@ from __future__ import annotations
 import typer
 
 from quorate.commands.log.common import plain, print_lines, read_log
-from quorate.commands.log.subject import DirOnly, Live, files_only
+from quorate.commands.log.subject import LogData, LogOnly, one_directory
 from quorate.commands.options import Json
-from quorate.errors import CommandError, ExitCode
+from quorate.errors import ExitCode
 from quorate.output import print_json, say
 
 
-def verify(words: DirOnly = None, url: Live = None, json: Json = False) -> None:
+def verify(words: LogOnly = None, data: LogData = None, json: Json = False) -> None:
     """Check every byte and every invariant; exit code 1 and the exact place if something is broken.
 
     In a folder with a cluster's nodes each is checked by itself; `quorate log compare` compares them. This
@@ -19,13 +19,7 @@ def verify(words: DirOnly = None, url: Live = None, json: Json = False) -> None:
 
     Example: quorate log verify quorate-data
     """
-    directory, *more = files_only(words, url, "verify")
-    if more:
-        raise CommandError(
-            f"verify takes one directory, got {' '.join((directory, *more))}",
-            hint="`quorate log compare` takes several",
-            code=ExitCode.USAGE,
-        )
+    directory = one_directory(words, data, "verify")
     from history.checking.verify import report_text
     from history.checking.verify import verify as check
     from history.reading.members import node_directories

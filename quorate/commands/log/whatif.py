@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from quorate.commands.log.common import Utc, plain, print_lines, read_log, style_of
 from quorate.commands.log.pagefile import Force, Html, claim, write_page
-from quorate.commands.log.subject import DirMaybeGroup, Live, subject
-from quorate.commands.options import Json, option
+from quorate.commands.log.subject import Live, LogData, LogMaybeGroup, log_and_group
+from quorate.commands.options import GroupNamed, Json, option, typed
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json, say
+from quorate.output import print_json, say, terminal_width
 
 if TYPE_CHECKING:
     from history.whatif.answer import WhatIfAnswer
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 
 
 def whatif(
-    words: DirMaybeGroup = None,
+    words: LogMaybeGroup = None,
+    data: LogData = None,
     url: Live = None,
+    named: GroupNamed = None,
     assignor: Annotated[
         str | None, option("--assignor", "NAME|MODULE:CLASS", "uniform, range, or module:Class for your own.")
     ] = None,
@@ -41,18 +44,16 @@ def whatif(
 ) -> None:
     """Replay recorded membership under other settings, beside what really happened.
 
-    Example: quorate log whatif quorate-data billing --assignor range --session-timeout 6s
+    Example: quorate log whatif billing --assignor range --session-timeout 6s
     """
     from history.whatif.answer import whatif_of
     from history.whatif.settings import WhatIfError
     from history.whatif.telling import whatif_text
 
-    spare = len(words or ()) - (url is None)
-    log, asked_of = subject(words, url, *(("GROUP",) if spare > 0 else ()))
-    group = asked_of[0] if asked_of else None
+    log, group = log_and_group(words, data, url, named)
     if html is not None:
         if group is None:
-            raise CommandError("--html shows one group", hint="give its id after DIR", code=ExitCode.USAGE)
+            raise CommandError("--html shows one group", hint="give its id", code=ExitCode.USAGE)
         claim(html, force=force)
     try:
         asked = _asked(assignor, session_timeout, rebalance_timeout, interval)
@@ -60,14 +61,15 @@ def whatif(
     except WhatIfError as error:
         raise CommandError(str(error), code=ExitCode.USAGE) from error
     if html is not None:
-        say(_written(answer, html, force=force, utc=utc))
+        say(_written(answer, log.path, html, force=force, utc=utc))
     elif json:
         _print_json(answer)
     else:
-        print_lines(log.path, whatif_text(answer, group))
+        print_lines(log.path, whatif_text(answer, group, width=terminal_width(sys.stdout)))
 
 
-def _written(answer: WhatIfAnswer, file: Path, *, force: bool, utc: bool) -> str:
+def _written(answer: WhatIfAnswer, source: str, file: Path, *, force: bool, utc: bool) -> str:
+    from history.pages.frame import Provenance
     from history.pages.whatif import whatif_page
 
     (result,) = answer.results
@@ -75,7 +77,9 @@ def _written(answer: WhatIfAnswer, file: Path, *, force: bool, utc: bool) -> str
         raise CommandError(
             f"group {result.group_id} is left out: {result.left_out}", code=ExitCode.UNREADABLE
         )
-    return write_page(file, whatif_page(result, answer.basis, style=style_of(utc)), force=force)
+    style = style_of(utc)
+    written = Provenance.now(typed(), source, style)
+    return write_page(file, whatif_page(result, answer.basis, style=style, provenance=written), force=force)
 
 
 def _asked(assignor: str | None, session: str | None, rebalance: str | None, interval: str | None) -> WhatIf:

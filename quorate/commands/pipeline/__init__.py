@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from quorate.commands.options import new_app
+from quorate.commands.options import CommandGroup
 from quorate.commands.pipeline.run import run
 from quorate.commands.pipeline.stream import stream
 from quorate.commands.pipeline.tables import tables
 
-app = new_app("Logs of any size as tables, through Spark.")
+app = CommandGroup("Logs of any size as tables, through Spark.")
 app.command("run")(run)
 app.command("stream")(stream)
 app.command("tables")(tables)

@@ -12,15 +12,22 @@ from quorate.errors import CommandError, ExitCode
 from quorate.output import printable
 
 if TYPE_CHECKING:
-    from pipeline.errors import PipelineError
+    from quorate.spark.errors import PipelineError
 
-OF_THE_EXTRA = ("pyspark", "pandas", "pyarrow", "numpy", "matplotlib")
+OF_THE_EXTRA = ("pyspark", "pandas", "pyarrow", "numpy", "matplotlib", "deltalake")
 """Packages in the extra `spark`."""
 
 Input = Annotated[
-    str, option("--input -i", "DIR", "A node's directory, a folder with those of a cluster, or a copy.")
+    str,
+    option(
+        "--input -i",
+        "PATH",
+        "A node's directory, a folder with those of a cluster, or a copy; also in a store: s3://BUCKET/PATH.",
+    ),
 ]
-Output = Annotated[str, option("--output -o", "DIR", "The folder of the tables.")]
+Output = Annotated[
+    str, option("--output -o", "PLACE", "The folder of the tables, or a place in a store: s3://BUCKET/PATH.")
+]
 Mode = Annotated[
     str, option("--mode", "MODE", "How to handle damage: `fail`, or `permissive` (a row in findings).")
 ]
@@ -53,13 +60,13 @@ def refusals(*, only_reads: bool = False) -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         if package not in OF_THE_EXTRA:
             raise
+        from records.installation import how_to_install
+
         raise CommandError(
-            f"{package} is not installed",
-            hint="in Quorate's checkout: pip install -e '.[spark]'",
-            code=ExitCode.INSTALLATION,
+            f"{package} is not installed", hint=how_to_install("spark"), code=ExitCode.INSTALLATION
         ) from error
     except Exception as error:
-        from pipeline.session.failures import unwrapped
+        from quorate.spark.session.failures import unwrapped
 
         told = unwrapped(error)
         if told is None:
@@ -71,7 +78,7 @@ def refusals(*, only_reads: bool = False) -> Iterator[None]:
 
 
 def _code(error: PipelineError) -> ExitCode:
-    from pipeline import errors
+    from quorate.spark import errors
 
     for kind, code in (
         (errors.NoSpark, ExitCode.INSTALLATION),

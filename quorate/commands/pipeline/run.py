@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorate.commands.log.pagefile import Force, claim, write_page
-from quorate.commands.options import Json, option
+from quorate.commands.options import Json, option, typed
 from quorate.commands.pipeline.common import (
     Conf,
     DriverMemory,
@@ -30,7 +30,7 @@ from quorate.output import print_json, print_table, say
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.runs.run import RunResult
+    from quorate.spark.runs.run import RunResult
 
 BRIEF_BYTES = 16 << 20
 """Bytes of segments or tables (some 200,000 records) that are read within seconds."""
@@ -57,12 +57,12 @@ def run(
     if report is not None:
         claim(report, force=force)
     with _ended_in_order(), refusals(), ExitStack() as session:
-        from pipeline.session.sessions import present_session, require_pyspark, session_for
-        from pipeline.session.settings import conf_from_options
+        from quorate.spark.session.sessions import present_session, require_pyspark, session_for
+        from quorate.spark.session.settings import conf_from_options
 
         settings = conf_from_options(driver_memory, conf or [])
         require_pyspark()
-        from pipeline.runs.run import run as bring_up_to_date
+        from quorate.spark.runs.run import run as bring_up_to_date
 
         def start(size: int) -> SparkSession:
             if present_session() is None:
@@ -82,11 +82,12 @@ def run(
         else:
             _show(done)
         if report is not None:
-            from pipeline.runs.reporting import report_of
-            from pipeline.tables.reading import read_manifest
+            from quorate.spark.runs.listing import size_of
+            from quorate.spark.runs.reporting import report_of
 
-            size = sum(file.size for file in read_manifest(output).files)
-            page = report_of(start(size), output, remarks=done.remarks)
+            page = report_of(
+                start(size_of(output)), output, command=typed(), source=input, remarks=done.remarks
+            )
             on_progress(write_page(report, page, force=force))
 
 
@@ -118,8 +119,10 @@ def _ended_in_order() -> Iterator[None]:
 
 def _show(done: RunResult) -> None:
     if done.is_empty:
-        say(f"nothing new: {done.output} has every committed entry of {done.input}")
+        missing = ", except those noted below" if done.lost else ""
+        say(f"nothing new: {done.output} has every committed entry of {done.input}{missing}")
     else:
-        print_table(["TABLE", "NEW ROWS"], [(table, count) for table, count in done.rows.items()])
+        rows = [(table, count, done.rewritten.get(table, 0)) for table, count in done.rows.items()]
+        print_table(["TABLE", "NEW ROWS", "WRITTEN AGAIN"], rows)
     for remark in (*done.lost, *done.remarks):
         say(f"note: {remark}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +24,9 @@ from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json
 
 if TYPE_CHECKING:
-    from pipeline.runs.stream import Batch
+    from pyspark.sql import SparkSession
+
+    from quorate.spark.runs.stream import Batch
 
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
@@ -37,15 +39,9 @@ def stream(
     ] = "10s",
     once: Annotated[bool, flag("--once", "Read what exists now, then end.")] = False,
     max_entries: Annotated[
-        int | None, flag("--max-entries", "Log entries in one batch. Default: all.", min=1)
+        int | None, option("--max-entries", "N", "Log entries in one batch. Default: all.", min=1)
     ] = None,
     mode: Mode = "fail",
-    checkpoint: Annotated[
-        str | None,
-        option(
-            "--checkpoint", "DIR", "Folder for Spark's checkpoints. Default: in the folder of the tables."
-        ),
-    ] = None,
     master: Master = None,
     driver_memory: DriverMemory = None,
     conf: Conf = None,
@@ -60,26 +56,24 @@ def stream(
     Example: quorate pipeline stream --input quorate-data --output tables --every 5s
     """
     every_s = _seconds(every)
-    with refusals():
-        from pipeline.session.sessions import require_pyspark, session_for
-        from pipeline.session.settings import conf_from_options
+    with refusals(), ExitStack() as session:
+        from quorate.spark.session.sessions import require_pyspark, session_for
+        from quorate.spark.session.settings import conf_from_options
 
         settings = conf_from_options(driver_memory, conf or [])
         require_pyspark()
-        from pipeline.runs.stream import TableStream
+        from quorate.spark.runs.stream import TableStream
+
+        def start(size: int) -> SparkSession:
+            on_progress("starting Spark")
+            opened = session_for(master, name="quorate pipeline", conf=settings, spark_logs=spark_logs)
+            return session.enter_context(opened)
 
         tell = _tell_json if json else _tell
-        kept = TableStream(
-            input, output, mode=mode, checkpoint=checkpoint, entries_max=max_entries, on_batch=tell
-        )
-        with closing(kept):
-            on_progress("starting Spark")
-            with (
-                session_for(master, name="quorate pipeline", conf=settings, spark_logs=spark_logs) as spark,
-                _stopped_by_signals(kept.stop),
-            ):
-                on_progress(f"following {input}" if not once else f"reading {input}")
-                kept.run(spark, every_s=None if once else every_s)
+        kept = TableStream(input, output, mode=mode, entries_max=max_entries, on_batch=tell)
+        with closing(kept), _stopped_by_signals(kept.stop):
+            on_progress(f"following {input}" if not once else f"reading {input}")
+            kept.run(start, every_s=None if once else every_s)
 
 
 def _seconds(span: str) -> float:

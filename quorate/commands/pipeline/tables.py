@@ -9,18 +9,20 @@ from quorate.commands.pipeline.common import refusals
 from quorate.output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from pipeline.runs.listing import OutputContents
+    from quorate.spark.runs.listing import OutputContents
 
 
 def tables(
-    output: Annotated[str | None, option("--output -o", "DIR", "Describe the tables in a folder.")] = None,
+    output: Annotated[
+        str | None, option("--output -o", "PLACE", "Describe the tables in a folder or a store.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """List the tables with their columns, units and meaning, or the contents of a folder of tables.
 
     Example: quorate pipeline tables --output tables
     """
-    from pipeline.runs.listing import held_in, tables_json, tables_text
+    from quorate.spark.runs.listing import held_in, tables_json, tables_text
 
     with refusals(only_reads=True):
         held = None if output is None else held_in(output)
@@ -37,10 +39,17 @@ def _show(held: OutputContents) -> None:
     from history.render import UTC_STYLE, plural
     from history.words import shard_name
 
-    say(f"cluster {held.cluster_id}, schema {held.schema_version}, after {plural(held.commits, 'commit')}")
+    say(f"cluster {held.cluster_id}, schema {held.schema_version}, after {plural(held.runs, 'run')}")
     say()
-    rows = [(one.table, one.rows, one.size, one.files, one.from_date, one.to_date) for one in held.tables]
-    print_table(["TABLE", "ROWS", "BYTES", "FILES", "FROM", "TO"], rows)
+
+    def when(at_ms: int | None) -> str | None:
+        return None if at_ms is None else UTC_STYLE.full(at_ms)
+
+    rows = [
+        (one.table, one.rows, one.size, one.files, one.version, when(one.from_ms), when(one.to_ms))
+        for one in held.tables
+    ]
+    print_table(["TABLE", "ROWS", "BYTES", "FILES", "VERSION", "FROM", "TO"], rows)
     say()
     reach = [
         (shard_name(one["shard"]), one["records_to"], one["facts_to"], UTC_STYLE.full(one["last_ms"]))

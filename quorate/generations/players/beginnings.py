@@ -24,11 +24,11 @@ class Beginnings:
     def __init__(self, member: PlayedMember, caller: Caller, owned: Callable[[], Set[Part]]) -> None:
         self._member, self._caller, self._owned = member, caller, owned
         self.parts: frozenset[Part] = frozenset()
-        """What the program works on."""
+        """The partitions that the program works on."""
         self._asked: set[Part] = set()
-        """What it may work on and whose offset is asked for."""
+        """The partitions that it may work on once their offsets arrive."""
         self._begins: dict[Part, int] = {}
-        """What it may work on and begins with the next call of `own`, with the committed offset."""
+        """The partitions that it begins with the next call of `own`, with their committed offsets."""
         self._question = 0
         """Number of the newest OffsetFetch whose answer counts."""
 

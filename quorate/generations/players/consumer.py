@@ -72,9 +72,9 @@ class _Consumer(PlayedMember):
             self.host.monotonic_ms, self.host.wall_ms, self.host.rng.random, lambda: self.name
         )
         self._holds: set[TopicPartition] = set()
-        """What the program works on."""
+        """The partitions that the program works on."""
         self._waits: set[TopicPartition] = set()
-        """What it was given, and whose committed offset it does not know yet."""
+        """The partitions that it was given whose committed offsets it does not know yet."""
         self._commit_ms = self.host.monotonic_ms() + COMMIT_MS
         self._ends = HostConnections(self.host, self.stage.tap)
         self._consumer = VirtualConsumer(

@@ -1,4 +1,4 @@
-"""What players of the older protocols have in common: the nodes serve these on ports of their own."""
+"""The common part of the players of older protocols: the nodes serve these on ports of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all players have in common: a whole cluster of three nodes in virtual time, and members."""
+"""The common part of all players: a whole cluster of three nodes in virtual time, and members."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class _RewriteConsumer(PlayedMember):
         )
         self._work = Beginnings(self, stage.caller(self), lambda: self._client.core.consuming)
         self._has_begun: frozenset[Part] = frozenset()
-        """What it works on, or worked on until it stopped for the next generation."""
+        """The partitions that it works on, or worked on until it stopped for the next generation."""
 
     def start(self) -> None:
         self._client.start()

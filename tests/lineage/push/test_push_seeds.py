@@ -65,6 +65,7 @@ def play_all(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
         assert not [key for key in table if not table.taken[key]]
 
 
+@pytest.mark.thorough
 def test_every_life_keeps_the_rules_and_together_they_take_every_transition(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

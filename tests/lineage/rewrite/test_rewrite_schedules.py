@@ -163,6 +163,7 @@ def play_seeds(variant: str, seeds: range) -> None:
     assert table.keys() - consumers.keys() == set()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_schedules_take_every_transition_of_both_tables(variant: str) -> None:
     play_seeds(variant, range(SEEDS))

@@ -1,0 +1,251 @@
+"""The page at a node's HTTP address in Chromium: `quorate up`, confluent-kafka members, a killed node."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import pytest_asyncio
+
+from cluster.supervisor_socket import ask
+from quorate.client import Client
+from tests.support.browser import Tab, browser_path, opened
+from tests.support.python_clients import ConfluentMemberOfConsumerGroup, running
+from tests.support.waiting import until
+
+BROWSER = browser_path()
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(
+        BROWSER is None,
+        reason="no Chromium here, so no page is driven (Debian: apt-get install chromium)",
+    ),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+GROUP = "<img src=x onerror=alert(1)>&web"
+HOSTILE_CLIENT = "<b>app-3</b>"
+WITHIN_S = 60.0
+TEXT = "document.getElementById('group').innerText"
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """A cluster of `quorate up`, as it describes itself."""
+    data = str(tmp_path_factory.mktemp("up") / "cluster")
+    words = ("up", "--nodes", "3", "--data", data, "--port", "0", "--http-port", "0", "--json")
+    with subprocess.Popen(
+        [sys.executable, "-m", "quorate", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield json.loads(process.stdout.readline())
+        finally:
+            process.terminate()
+
+
+MOVES_TRIED = 10
+"""Clicks on a button that moves a shard, while leadership settles after a restart."""
+
+
+def urls(up: dict[str, Any]) -> list[str]:
+    return [f"http://{node['host']}:{node['http_port']}" for node in up["nodes"]]
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def tab(tmp_path: Path) -> AsyncIterator[Tab]:
+    assert BROWSER is not None
+    async with opened(tmp_path / "browser", BROWSER) as tab:
+        yield tab
+
+
+def member(up: dict[str, Any], name: str) -> ConfluentMemberOfConsumerGroup:
+    return ConfluentMemberOfConsumerGroup(up["bootstrap"], GROUP, "orders", name)
+
+
+async def shows(tab: Tab, expression: str) -> None:
+    async def holds() -> bool:
+        return bool(await tab.evaluate(expression))
+
+    try:
+        await until(holds, WITHIN_S)
+    except TimeoutError:
+        raise AssertionError(
+            f"never {expression} in {await tab.evaluate('document.body.innerText')}, {tab.complaints}"
+        ) from None
+
+
+async def click(tab: Tab, text: str) -> None:
+    buttons = "[...document.querySelectorAll('button')]"
+    await tab.evaluate(f"{buttons}.find(one => one.dataset.key === {text!r}).click(), 0")
+
+
+ALL_OF_IT = """new Promise(done => {
+  const read = [], feed = new EventSource(feedOrigin + '/v1/groups/' + encodeURIComponent(groupId) +
+    '/events');
+  feed.addEventListener('entry', ({ data }) => {
+    read.push(JSON.parse(data).index);
+    if (read.at(-1) < history_.last) return;
+    feed.close();
+    done(JSON.stringify(read) === JSON.stringify(history_.events.map(one => one.index)));
+  });
+})"""
+"""Whether the page has every entry once, as one who reads them all now."""
+
+
+async def test_the_page_follows_a_group_and_goes_on_when_its_node_is_killed(
+    up: dict[str, Any], tab: Tab
+) -> None:
+    with Client(up["bootstrap"].split(",")[0]) as client:
+        client.create_topic("orders", 6)
+    with running(*(member(up, name) for name in ("app-1", "app-2", HOSTILE_CLIENT))):
+        await tab.look(width=1400)
+        await tab.visit(f"{urls(up)[0]}/")
+        await shows(tab, "document.getElementById('lead').textContent === 'all well'")
+        await shows(tab, "document.querySelectorAll('#list a').length === 1")
+        assert await tab.evaluate("document.querySelector('#list a').textContent") == GROUP
+
+        # By keyboard: the group's link, and back with Escape.
+        await tab.evaluate("document.querySelector('#list a').focus()")
+        await tab.press("Enter")
+        await shows(tab, f"{TEXT}.includes('3 members') && {TEXT}.includes('s ago')")
+        await shows(tab, f"{TEXT}.includes({HOSTILE_CLIENT!r}) && /joined: epoch \\d+ began/.test({TEXT})")
+        assert await tab.evaluate("document.querySelectorAll('#group img, #group b').length") == 0
+        assert await tab.evaluate("document.activeElement !== document.body")
+
+        # Live: a fourth member comes without a reload, in the table and in the lanes.
+        with running(member(up, "late")):
+            await shows(tab, f"{TEXT}.includes('4 members') && {TEXT}.includes('(late) joined')")
+            await shows(tab, "Lanes.all(history_).members.size === 4")
+            await shows(tab, "Lanes.all(history_).partitions.size === 6")
+
+            # The past by keyboard: from entry to entry, to the oldest, and back to now.
+            await tab.evaluate("document.getElementById('scrub').focus()")
+            while await tab.evaluate(f"!{TEXT}.includes('3 members')"):
+                await tab.press("ArrowLeft")
+            assert await tab.evaluate(f"{TEXT}.includes('As it was at') && !{TEXT}.includes('(late) joined')")
+            await tab.press("Home")
+            assert await tab.evaluate(f"{TEXT}.includes('0 members') || {TEXT}.includes('1 member')")
+            await tab.press("End")
+            assert await tab.evaluate(f"{TEXT}.includes('4 members') && {TEXT}.includes('Now.')")
+
+            for width in (1400, 390):
+                await tab.look(width=width, dark=width == 390)
+                assert await tab.evaluate("document.documentElement.scrollWidth") <= width
+            fetched = [url for url in tab.requests if not url.startswith("data:")]
+            assert [url for url in fetched if not url.startswith(tuple(urls(up)))] == []
+            assert [url for url in fetched if "/log?" in url] == []
+            assert tab.complaints == []
+
+            await tab.evaluate("window.confirm = text => { window.question = text; return true; }, 0")
+            await click(tab, "kill 1")
+            await shows(tab, "document.getElementById('source').textContent.includes('going on from node')")
+            assert "this page's own node" in await tab.evaluate("window.question")
+            await shows(tab, "document.getElementById('lead').textContent === 'degraded: node 1 is away'")
+            assert await tab.evaluate("document.querySelectorAll('#cluster button').length") == 0
+        await shows(tab, f"{TEXT}.includes('3 members') && {TEXT}.includes('(late) left')")
+        assert await tab.evaluate(ALL_OF_IT)
+        data = Path(up["nodes"][0]["data"]).parent
+        await asyncio.to_thread(ask, data, "restart", 1, WITHIN_S)
+        # Two looks, without the page's pause before each: the first sees the node, the second asks it.
+        is_home = "() => document.getElementById('source').textContent === ''"
+        await shows(tab, f"lookAtCluster().then(lookAtCluster).then({is_home})")
+
+    await tab.evaluate("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true}))")
+    await shows(tab, "document.getElementById('group').hidden")
+
+
+A_GROUP = """
+  const parts = numbers => [{ topic_id: 'T', partitions: numbers }];
+  const record = (type, member_id, value) =>
+    ({ type: 'CONSUMER_GROUP_' + type, key: { group_id: 'g', member_id }, value });
+  const current = (id, state, own, asked) => record('CURRENT_MEMBER_ASSIGNMENT', id,
+    { member_epoch: 2, state, assigned_partitions: parts(own), partitions_pending_revocation: parts(asked) });
+  const entry = (index, trigger, member_id, ...records) =>
+    ({ index, timestamp_ms: index * 1000, cause: { trigger, member_id }, records, left_out: 0 });
+  const client = id => ({ client_id: id.toUpperCase(), client_host: '/h', rebalance_timeout_ms: 9000 });
+  const member = (id, own) => ({ ...client(id), member_id: id, state: 'STABLE', member_epoch: 3,
+    assigned: { orders: own }, pending_revocation: {}, target: { orders: own } });
+  const made = new History();
+  made.fromMs = 5000;
+  const group = { type: 'consumer', epoch: 3, assignment_epoch: 3, topics: { orders: { topic_id: 'T' } },
+    members: [member('a', [0]), member('b', [1]), member('c', [2])] };
+  made.see({ as_of_index: 12, at_ms: 13000, group });
+  made.add(entry(9, 'MEMBER_JOINED', 'b', record('MEMBER_METADATA', 'b', client('b')),
+    record('METADATA', undefined, { epoch: 3 }),
+    record('TARGET_ASSIGNMENT_MEMBER', 'b', { topic_partitions: parts([1]) })));
+  made.add(entry(10, 'HEARTBEAT', 'a', current('a', 'UNREVOKED_PARTITIONS', [0], [1])));
+"""
+"""A group as the page reads it: c did not move, b joined, a is asked to release a partition."""
+
+
+async def told(tab: Tab, expression: str) -> Any:
+    return json.loads(await tab.evaluate(f"(() => {{ {A_GROUP}; return JSON.stringify({expression}); }})()"))
+
+
+async def test_the_page_tells_what_the_log_says_and_no_more(up: dict[str, Any], tab: Tab) -> None:
+    await tab.visit(f"{urls(up)[1]}/")
+    before = await told(tab, "made.at(0).members.map(one => [one.member_id, one.known, one.assigned])")
+    assert before == [["a", False, {}], ["c", True, {"orders": [2]}]]
+    assert await told(tab, "made.at(2).waits") == [
+        {"waiter": "b", "owner": "a", "topic": "orders", "partition": 1, "since": 10_000, "limit_ms": 9_000}
+    ]
+    assert await told(tab, "made.causes(2, 9)") == [
+        [10_000, "A was asked to revoke partitions."], [9_000, "B joined: epoch 3 began."]
+    ]  # fmt: skip
+    lanes = await told(tab, "Object.fromEntries(Lanes.all(made).partitions)")
+    assert lanes == {
+        "orders 0": [[10_000, None, 0, "a"]],
+        "orders 1": [[10_000, None, 1, "a"]],
+        "orders 2": [[5_000, None, 0, "c"]],
+    }
+    # An entry is taken in once; one that came without its records makes the past unknown.
+    assert await told(tab, "made.add(entry(10, 'HEARTBEAT', 'a'))") is False
+    anew = (
+        "(made.add({ ...entry(11, 'HEARTBEAT', 'a'), left_out: 900 }), [made.events.length, made.base.size])"
+    )
+    assert await told(tab, anew) == [1, 0]
+
+
+async def test_the_page_of_another_node_restarts_it_and_moves_a_shard(up: dict[str, Any], tab: Tab) -> None:
+    await tab.visit(f"{urls(up)[1]}/")
+    await shows(tab, "!!document.querySelector('[data-key=\"restart 1\"]')")
+    await click(tab, "restart 1")
+    await shows(tab, "document.getElementById('said').textContent.startsWith('node 1 serves again')")
+    for _ in range(MOVES_TRIED):  # the metadata shard's leader takes the request, and node 1 may get it back
+        leader = await tab.evaluate("cluster.shards.find(one => one.shard < 0).leader_id")
+        if leader is not None:
+            await tab.visit(f"{urls(up)[leader - 1]}/")
+        await shows(tab, "document.getElementById('lead').textContent.length > 0")
+        button = "document.querySelector('[data-key^=move][data-key$=\" 3\"]:enabled')"
+        if await tab.evaluate(f"!!{button}"):
+            await tab.evaluate(f"{button}.click(), 0")
+            await shows(tab, "/: .*[^…]$/.test(document.getElementById('said').textContent)")
+            if await tab.evaluate("document.getElementById('said').textContent.endsWith(': done')"):
+                return
+    raise AssertionError(await tab.evaluate("document.body.innerText"))
+
+
+async def test_a_hidden_page_asks_for_nothing(up: dict[str, Any], tab: Tab) -> None:
+    await tab.visit(f"{urls(up)[1]}/#{quote(GROUP, safe='')}")
+    await shows(tab, "document.getElementById('lead').textContent.length > 0 && feed?.readyState === 1")
+    await tab.evaluate(
+        "Object.defineProperty(document, 'hidden', {get: () => window.isHidden ?? true, configurable: true}),"
+        "window.asked = 0, window.realFetch = window.fetch,"
+        "window.fetch = (...given) => { window.asked++; return window.realFetch(...given); },"
+        "document.dispatchEvent(new Event('visibilitychange')), 0"
+    )
+    # A round of the page's own interval, on the page's own clock.
+    await tab.evaluate("new Promise(done => setTimeout(done, 1.1 * CLUSTER_MS))")
+    assert await tab.evaluate("window.asked === 0 && feed === null")
+    await tab.evaluate("window.isHidden = false, document.dispatchEvent(new Event('visibilitychange')), 0")
+    await shows(tab, "window.asked > 0 && feed?.readyState === 1")
