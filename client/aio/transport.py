@@ -7,8 +7,11 @@ events of it that the event loop brings later are dropped.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from typing import Any, Final, cast
+from typing import Final, cast
+
+from aiohappyeyeballs import start_connection
 
 from client.aio.loop import BackgroundDriver, now_ms
 from client.core.background import Background
@@ -82,12 +85,15 @@ class AsyncioConnections:
 
     async def _connect(self, number: int, host: str, port: int) -> None:
         loop = asyncio.get_running_loop()
-        # uvloop tries a name's addresses one after the other, and does not know the argument.
-        options: dict[str, Any] = {"ssl": self._tls}
-        if isinstance(loop, asyncio.BaseEventLoop):
-            options["happy_eyeballs_delay"] = NEXT_ADDRESS_S
+        name = None if self._tls is None else host
         try:
-            await loop.create_connection(lambda: _Stream(self, number), host, port, **options)
+            infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            # asyncio's own way of trying several addresses loses the socket of an attempt that is cancelled
+            # just after it was connected: it stays open until the garbage collector finds it.
+            connected = await start_connection(infos, happy_eyeballs_delay=NEXT_ADDRESS_S)
+            await loop.create_connection(
+                lambda: _Stream(self, number), sock=connected, ssl=self._tls, server_hostname=name
+            )
         except ssl.SSLError as error:
             self.lost(number, HandshakeFailed(f"TLS: {error}"))
         except OSError as error:

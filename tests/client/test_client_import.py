@@ -13,7 +13,7 @@ import quorate
 
 ROOMS_OF_SERVERS = {"coordinator", "raftlog", "cluster", "history", "quorate.spark"}
 PACKAGES_OF_SERVERS = {"aiohttp", "pysyncobj", "re2", "uvloop", "prometheus_client", "typer"}
-IMPORT_S_MAX = 0.15
+IMPORT_RATIO_MAX = 3.0
 ATTEMPTS = 5
 
 
@@ -32,7 +32,9 @@ def loaded_by(program: str) -> set[str]:
 def test_the_client_loads_no_server(program: str) -> None:
     loaded = loaded_by(program)
     assert "client.core.application" in loaded
-    assert not loaded & (ROOMS_OF_SERVERS | PACKAGES_OF_SERVERS | {"cramjam", "scramp", "urllib.request"})
+    assert not loaded & (
+        ROOMS_OF_SERVERS | PACKAGES_OF_SERVERS | {"cramjam", "crc32c", "scramp", "urllib.request"}
+    )
 
 
 def test_nothing_is_imported_for_a_program_that_does_not_trace() -> None:
@@ -51,15 +53,19 @@ def test_the_package_itself_loads_no_client() -> None:
 
 
 def test_the_client_is_imported_soon(tmp_path: Path) -> None:
-    """Processor time with compiled modules, as installed; the best of some attempts counts."""
-    measure = "from time import process_time as s; a = s(); import client.aio.consumer; print(s() - a)"
+    """Processor time with compiled modules, as installed, against that of asyncio and ssl, which it needs
+    in any case; the best of some attempts counts."""
+    measure = """
+from time import process_time as s
+a = s(); import asyncio, ssl; b = s(); import client.aio.consumer; print((s() - b) / (b - a))
+"""
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
-    times_s: list[float] = []
-    while len(times_s) < ATTEMPTS and (len(times_s) < 2 or min(times_s) > IMPORT_S_MAX):
+    ratios: list[float] = []
+    while len(ratios) < ATTEMPTS and (len(ratios) < 2 or min(ratios) > IMPORT_RATIO_MAX):
         command = [sys.executable, "-P", "-c", measure]
         ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-        times_s.append(float(ran.stdout))
-    assert min(times_s) <= IMPORT_S_MAX
+        ratios.append(float(ran.stdout))
+    assert min(ratios) <= IMPORT_RATIO_MAX
 
 
 @pytest.mark.parametrize("name", quorate.__all__)

@@ -26,6 +26,8 @@ from tests.support.certificates import authority, certificate, openssl
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 WAIT_S = 10
+TURNS_OF_AN_ATTEMPT = 20
+"""More turns of the event loop than an attempt to connect takes."""
 
 
 def settings(**values: Any) -> ConsumerSettings:
@@ -112,7 +114,7 @@ async def test_bytes_go_both_ways_until_the_connection_is_closed() -> None:
 
 
 def test_connections_are_made_on_other_event_loops_too() -> None:
-    """On uvloop, which does not try several addresses side by side; nodes use it for leases over HTTP."""
+    """On uvloop, which nodes use for leases over HTTP."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(test_bytes_go_both_ways_until_the_connection_is_closed())
 
@@ -192,6 +194,29 @@ async def test_an_attempt_that_is_given_up_is_not_told() -> None:
         assert recorder.told.empty()
         connections.close(2)
         await connections.wait_closed()
+
+
+@pytest.mark.parametrize("turns", range(TURNS_OF_AN_ATTEMPT))
+async def test_an_attempt_that_is_given_up_leaves_no_socket_open(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given up after every number of turns of the event loop, also just as the socket has been connected."""
+    connections = backend(Recorder())
+    opened: list[socket.socket] = []
+
+    class Noted(socket.socket):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            opened.append(self)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr(socket, "socket", Noted)
+        connections.connect(1, "localhost", server.getsockname()[1])
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        connections.close(1)
+        await connections.wait_closed()
+        assert [each for each in opened if each.fileno() >= 0] == []
 
 
 async def test_an_answer_of_fifty_megabytes_arrives_whole() -> None:
