@@ -8,7 +8,7 @@ For each size: a log is generated (`benchmarks.mixedlog`), `quorate pipeline run
 second run finds nothing to do; then every analysis is run on the tables in one session, with its result
 discarded. With `--batches` the newest entries of the log are held back, and given again in batches after the
 first run: each is a run of its own, in a process of its own, and the median is told. Memory is the largest
-sum of the processes' proportional set sizes (driver, JVM, Python workers), sampled five times a second. The
+sum of the processes' proportional set sizes (driver, JVM, Python workers), sampled once a second. The
 goal is that records per second stay the same from size to size, and memory
 stays bounded by the JVM's setting.
 """
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DEFAULT_RECORDS = (1_000_000,)
-LOOK_S = 0.2
+LOOK_S = 1.0
+"""Time between two looks at the memory; a look takes 14 ms of a core."""
 DRIVER_MEMORY = "2g"
 SHARDS = 4
 MIB = 1 << 20

@@ -11,6 +11,7 @@ Both translations are compiled for the dataclass on first use.
 changed, otherwise only by filling in the fields that n+1 appended; readers see the newest form alone.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cached_property
@@ -47,6 +48,7 @@ class Layout:
         hints = get_type_hints(cls, include_extras=True)
         self.columns = tuple(_column(one.name, hints[one.name], one.default) for one in fields(cls))
         self.is_flat = all(column.kind.flat for column in self.columns)
+        self._since = [column.since for column in self.columns]
         self._size = len(self.columns)
         self._defaults = [column.default for column in self.columns]
         required = (place for place, column in enumerate(self.columns, 1) if column.is_required)
@@ -54,7 +56,7 @@ class Layout:
 
     def width(self, version: int) -> int:
         """The number of fields that an array of this version may hold."""
-        return sum(column.since <= version for column in self.columns)
+        return bisect_right(self._since, version)
 
     def filled(self, items: list[Any], width: int) -> list[Any]:
         """The array extended to `width` with defaults; raises `MalformedRecord` for a wrong length."""

@@ -162,7 +162,8 @@ class Follower:
         """
         decoded, numbered = apart([decode_key_and_value(raw) for raw in entry.records])
         old = newest_old(self.old, decoded)
-        if any(raw.type in _WHOLE_GROUP_TYPES for raw in entry.records):
+        types = {raw.type for raw in entry.records}
+        if not types.isdisjoint(_WHOLE_GROUP_TYPES):
             decoded = with_epochs(
                 self.group,
                 self.old,
@@ -170,8 +171,7 @@ class Follower:
                 lambda name: names.shape(name, at.ms),
                 begins=bool(entry.cause.reasons),
             )
-        names_epoch = any(raw.type == RecordType.CONSUMER_GROUP_METADATA for raw in entry.records)
-        away = tuple(sorted(self._away)) if names_epoch else ()
+        away = tuple(sorted(self._away)) if RecordType.CONSUMER_GROUP_METADATA in types else ()
         change = apply_and_compare(self.group, decoded, self._now)
         self.old, self._now = old, change.after
         members: dict[str, MemberChange] = {}
@@ -215,6 +215,8 @@ class Follower:
         is_closed = change.after.assignment_epoch != change.before.assignment_epoch
         in_force = {member_id: before for member_id, (before, _) in change.targets.items()}
         in_force |= {one: part for one, part in self.unclosed.items() if is_closed or one in in_force}
+        if not in_force:
+            return {}
         now = self.target_owner
         was: dict[Partition, str | None] = {}
         added: list[tuple[Partition, str]] = []
@@ -282,10 +284,13 @@ def _compared(before: Member | None, after: Member | None) -> MemberChange:
     if old is new:
         return change
     for topic_id in {*old.assigned, *old.pending, *new.assigned, *new.pending}:
-        pending_before = old.pending.get(topic_id, _NOWHERE).keys()
-        owned_before = old.assigned.get(topic_id, _NOWHERE).keys() | pending_before
-        pending = new.pending.get(topic_id, _NOWHERE).keys()
+        assigned_before = old.assigned.get(topic_id, _NOWHERE).keys()
         assigned = new.assigned.get(topic_id, _NOWHERE).keys()
+        pending_before = old.pending.get(topic_id, _NOWHERE).keys()
+        pending = new.pending.get(topic_id, _NOWHERE).keys()
+        if assigned == assigned_before and not pending and not pending_before:
+            continue  # the member has reached another epoch, and nothing else, as in most entries
+        owned_before = assigned_before | pending_before
         owned = assigned | pending
         for found, numbers in (
             (change.released, owned_before - owned),

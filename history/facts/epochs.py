@@ -34,7 +34,7 @@ none arrives more than this many epochs late, nor after the target of a later ep
 Named = Callable[[Partition], TopicPartition]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Step:
     """A `MemberProgress` with raw partitions."""
 
@@ -323,7 +323,7 @@ def _step_of(member_id: str, member: MemberChange, at: EntryPosition, reached: b
 
 def _progress(step: _Step, named: Named) -> MemberProgress:
     def sorted_names(partitions: Partitions) -> tuple[TopicPartition, ...]:
-        return tuple(sorted(named(partition) for partition in partitions))
+        return tuple(sorted(named(partition) for partition in partitions)) if partitions else ()
 
     return MemberProgress(
         member_id=step.member_id,

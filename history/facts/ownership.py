@@ -20,7 +20,7 @@ from .rows import OwnershipSpan, SpanKind, TopicPartition
 _NOBODY: Mapping[int, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Span:
     partition: Partition
     kind: SpanKind
@@ -84,7 +84,9 @@ class Ownership:
 
     def cut(self, at: EntryPosition) -> None:
         """End all spans here, because the entries after ``at`` are missing."""
-        self._ended += [_ended(span, at) for span in self._open.values()]
+        for span in self._open.values():
+            span.end = at
+        self._ended += self._open.values()
         self._open, self.told, self._counts = {}, {}, {}
 
     def spans(
@@ -145,10 +147,10 @@ class Ownership:
             kind = SpanKind.UNOWNED
         present = self._open.get(partition)
         if present is not None:
-            if (present.kind, present.member_id) == (kind, member_id):
+            if present.kind is kind and present.member_id == member_id:
                 return
-            self._ended.append(_ended(present, at))
-            del self._open[partition]
+            present.end = at
+            self._ended.append(self._open.pop(partition))
         if kind is not None:
             self._open[partition] = _Span(partition, kind, member_id, epoch, at)
 
@@ -159,10 +161,6 @@ def by_partition(row: OwnershipSpan) -> tuple[str, int, int, str]:
     The topic id is last, because a recreated topic may have a span with the same name and start.
     """
     return row.partition.topic, row.partition.partition, row.from_index, row.topic_id
-
-
-def _ended(span: _Span, at: EntryPosition) -> _Span:
-    return _Span(span.partition, span.kind, span.member_id, span.epoch, span.start, at)
 
 
 def _between(before: int, after: int) -> Iterator[int]:

@@ -8,7 +8,7 @@ partition of its target that another member owns is in a wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from .change import Change, EntryPosition, Partition
@@ -67,12 +67,14 @@ class Waits:
     def update(
         self,
         change: Change,
-        touched: Iterable[Partition],
+        touched: Collection[Partition],
         ownership: Ownership,
         target_owner: Mapping[Partition, str],
         ended_sessions: Mapping[str, SessionEnd],
     ) -> list[OpenWait]:
         """Apply a change; return the waits that began. ``touched`` are the partitions that it moved."""
+        if not touched:
+            return []
         replaced = change.replaced
         began: list[OpenWait] = []
         for partition in touched:

@@ -9,7 +9,7 @@ meaning, and new columns are appended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
 from functools import partial
@@ -52,12 +52,14 @@ def micros(ms: int) -> int:
     return min(max(ms, MS_MIN), MS_MAX) * 1000
 
 
-def times(ms: npt.NDArray[np.int64]) -> pa.Array:
-    """The same for many, as an Arrow array of timestamps."""
-    import numpy as np
+def times(ms: npt.NDArray[np.int64] | Sequence[int | None]) -> pa.Array:
+    """The same for many, as an Arrow array of timestamps; None stays null."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    return pa.array(np.clip(ms, MS_MIN, MS_MAX) * 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
+    within = pc.min_element_wise(pa.array(ms, pa.int64()), MS_MAX, skip_nulls=False)
+    within = pc.max_element_wise(within, MS_MIN, skip_nulls=False)
+    return pc.multiply(within, 1000).cast(pa.timestamp("us", "UTC"))
 
 
 def time_name(name: str) -> str:

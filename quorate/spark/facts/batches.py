@@ -7,7 +7,8 @@ other tables are null.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow as pa
 from history.export.columns import binary, int32, int64, text
 from history.export.formats import writable
 from history.export.schema import SCHEMAS
-from quorate.spark.schema import TABLES, arrow_type, micros
+from quorate.spark.schema import TABLES, arrow_type, times
 from records import RawRecord
 
 from .group import STATE, GroupRun
@@ -48,7 +49,7 @@ BATCH_ROWS = 5_000
 """Rows of one kind that are buffered before a batch is emitted: some megabytes."""
 BATCH_BYTES = 8 << 20
 """Bytes of blobs that are buffered before a batch is emitted."""
-_STRUCTS = {name: pa.struct(list(arrow_type(TABLES[name].columns))) for name in FACT_TABLES}
+_FIELDS = {name: list(arrow_type(TABLES[name].columns)) for name in SCHEMAS}
 _STORED = (
     text("kind", "What it is: `state`."),
     int32("shard", "The group's shard."),
@@ -58,7 +59,7 @@ _STORED = (
 )
 STORED = arrow_type(_STORED)
 """Schema of the rows that are stored and passed in again by the next run."""
-_OUT = pa.schema([*STORED, *((name, struct) for name, struct in _STRUCTS.items())])
+_OUT = pa.schema([*STORED, *((name, pa.struct(_FIELDS[name])) for name in FACT_TABLES)])
 
 
 def derive_batches(shared: Shared, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -108,20 +109,19 @@ class Batches:
         self.group_id = ""
         self.ready: list[pa.RecordBatch] = []
         self._cluster_id = cluster_id
-        self._held: dict[str, list[tuple[Any, ...]]] = {}
+        self._held: dict[str, list[tuple[int, str, Any]]] = {}
+        """Kind -> shard, group id, and a table's row object, or sequence and blob."""
         self._bytes = 0
 
     def rows(self, kind: str, table: str, rows: Iterable[Any]) -> None:
-        values, shard, group_id = SCHEMAS[table].values, self.shard, self.group_id
         held = self._held.setdefault(kind, [])
-        for row in rows:
-            held.append((shard, group_id, *values(row)))
-            if len(held) >= BATCH_ROWS:
-                self._flush(kind)
+        held.extend(zip(repeat(self.shard), repeat(self.group_id), rows))
+        if len(held) >= BATCH_ROWS:
+            self._flush(kind)
 
     def blob(self, kind: str, sequence: int, blob: bytes) -> None:
         held = self._held.setdefault(kind, [])
-        held.append((self.shard, self.group_id, sequence, blob))
+        held.append((self.shard, self.group_id, (sequence, blob)))
         self._bytes += len(blob)
         if len(held) >= BATCH_ROWS or self._bytes >= BATCH_BYTES:
             for one in STORED_ORIGINS:
@@ -141,7 +141,7 @@ class Batches:
         held = self._held.get(kind)
         if not held:
             return
-        shards, group_ids, *columns = (list(column) for column in zip(*held, strict=True))
+        shards, group_ids, rows = zip(*held, strict=True)
         held.clear()
         count = len(shards)
         table = kind.rpartition(":")[2]
@@ -150,27 +150,28 @@ class Batches:
             "shard": pa.array(shards, pa.int32()),
             "group_id": pa.array(group_ids, pa.string()),
         }
-        if table in _STRUCTS:
-            arrays[table] = self._struct(table, columns, count)
+        if table in FACT_TABLES:
+            columns = table_arrays(table, self._cluster_id, rows)
+            arrays[table] = pa.StructArray.from_arrays(columns, fields=_FIELDS[table])
         else:
-            arrays["sequence"], arrays["blob"] = (
-                pa.array(columns[0], pa.int64()),
-                pa.array(columns[1], pa.binary()),
-            )
+            sequences, blobs = zip(*rows, strict=True)
+            arrays["sequence"], arrays["blob"] = pa.array(sequences, pa.int64()), pa.array(blobs, pa.binary())
         every = [arrays[one.name] if one.name in arrays else pa.nulls(count, one.type) for one in _OUT]
         self.ready.append(pa.RecordBatch.from_arrays(every, schema=_OUT))
 
-    def _struct(self, table: str, columns: list[list[Any]], count: int) -> pa.StructArray:
-        first, *fields = list(_STRUCTS[table])
-        arrays = [pa.repeat(pa.scalar(self._cluster_id, first.type), count)]
-        arrays += [_array(column, one.type) for column, one in zip(columns, fields, strict=True)]
-        return pa.StructArray.from_arrays(arrays, fields=[first, *fields])
+
+def table_arrays(table: str, cluster_id: str, rows: Sequence[Any]) -> list[pa.Array]:
+    """Row objects of `history` as the columns of a documented table."""
+    first, *others = _FIELDS[table]
+    columns = (list(map(get, rows)) for get in SCHEMAS[table].getters)
+    arrays = [_array(column, one.type) for column, one in zip(columns, others, strict=True)]
+    return [pa.repeat(pa.scalar(cluster_id, first.type), len(rows)), *arrays]
 
 
 def _array(column: list[Any], type_: pa.DataType) -> pa.Array:
     """An Arrow array of an export's values; text that UTF-8 cannot encode is escaped as an export does."""
     if pa.types.is_timestamp(type_):
-        column = [None if ms is None else micros(ms) for ms in column]
+        return times(column)
     try:
         return pa.array(column, type_)
     except UnicodeEncodeError:
