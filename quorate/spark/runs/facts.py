@@ -24,7 +24,7 @@ from quorate.spark.facts.group import FINDINGS, STATE_VERSION
 from quorate.spark.facts.shared import ShardShared, Shared, notes_by_group
 from quorate.spark.tables.delta import TableFile
 from quorate.spark.tables.files import WrittenFile, read_file
-from quorate.spark.tables.merging import replaced_files
+from quorate.spark.tables.merging import delete, merged, neighbours, replaced_files
 from quorate.spark.tables.names import OPEN
 from quorate.spark.tables.progress import ShardProgress
 from quorate.spark.tables.store import Store
@@ -164,7 +164,7 @@ class _Stage:
             reads, works = partial(_read_all, job), partial(derive_and_write, job)
             for packed in workers.by_group(reads, tasks, works, min(spread, FACT_TASKS_MAX)):
                 found.take(packed)
-        tx.add(found.files)
+        tx.add(self._merged(workers, found.files))
         self._replace(workers, found)
         self._add_leaders()
 
@@ -253,6 +253,15 @@ class _Stage:
 
     # What comes out.
 
+    def _merged(self, workers: Workers, files: Sequence[WrittenFile]) -> list[WrittenFile]:
+        """These files, with small neighbours merged: each task of a large run leaves one in every table."""
+        store, bundles = self._step.output.store, list(neighbours(files))
+        together = [some for some in bundles if len(some) > 1]
+        tasks = [bytes(msgpack.packb([asdict(file) for file in some])) for some in together]
+        made = [WrittenFile(**msgpack.unpackb(one)) for one in workers.each(partial(_merge, store), tasks)]
+        delete(store, [file for some in together for file in some])
+        return [*made, *(some[0] for some in bundles if len(some) == 1)]
+
     def _replace(self, workers: Workers, found: FactResult) -> None:
         """Replace the open rows and states of the processed groups."""
         tx, output = self._step.tx, self._step.output
@@ -339,6 +348,12 @@ def _bundled(inputs: Sequence[bytes]) -> list[bytes]:
 def _read_all(job: FactJob, packed: bytes) -> Iterator[pa.RecordBatch]:
     for one in msgpack.unpackb(packed):
         yield from read_input(job, one)
+
+
+def _merge(store: Store, packed: bytes) -> Iterator[bytes]:
+    """Write the rows of some files into new ones, and leave the old: Spark may do the task again."""
+    for file in merged(store, [WrittenFile(**one) for one in msgpack.unpackb(packed)]):
+        yield bytes(msgpack.packb(asdict(file)))
 
 
 def _keep(

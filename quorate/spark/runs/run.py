@@ -150,8 +150,8 @@ def advance(
         if not step.ranges and not tx.is_changed and not is_due(output, log):
             return replace(result, lost=lost)
         facts_to, mark = write_facts(step)
-        counted = {table: tx.counts(table) for table in TABLES}
         after = tx.commit(_progress(before, log, step, facts_to, mark))
+        counted = {table: tx.counts(table) for table in TABLES}
     remember(output.store, log)
     seconds = monotonic() - begun
     rows = {table: max(added - removed, 0) for table, (added, removed) in counted.items() if added or removed}

@@ -1,13 +1,18 @@
 """Merging of small files, and the files that a run replaces.
 
-Runs add small files. Once a part has `MERGED_AT` of about one size, the next commit to its table merges them;
-a row is thus rewritten at most once for each size in `TIERS`. Memory and time are bounded by `MERGE_ROWS_MAX`
-and `MERGE_BYTES_MAX`.
+A large run merges the small files of its tasks before it commits them, so that no later run has to. Batches
+leave small files as well. Once a part has `MERGED_AT` of about one size, the next commit to its table merges
+them; a row is thus rewritten at most once for each size in `TIERS`. Memory, and what a merge adds to a batch,
+are bounded by `MERGE_ROWS_MAX` and `MERGE_BYTES_MAX`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import contextlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from quorate.spark.errors import OutputError
@@ -24,11 +29,14 @@ MERGED_AT = 16
 """Files of one size that are merged."""
 TIERS = (256 << 10, 2 << 20, 16 << 20)
 """Sizes in bytes; a file of the last size or more is left alone."""
-MERGE_ROWS_MAX = 500_000
+MERGE_ROWS_MAX = 100_000
+"""Limit on the rows of one merge, a tenth of a second; a file with half as many is left alone."""
 MERGE_BYTES_MAX = 64 << 20
-"""Limits on what one commit merges in a table."""
+"""Limit on its bytes."""
 GROUP_ROWS = 128 << 10
 """Rows of a row group of a merged file."""
+DELETES = 16
+"""Files that are deleted concurrently."""
 OPEN_ROWS = 1_000
 """Target rows of a file of the part `open`: a run rewrites those that hold its groups."""
 SMALL_OPEN_ROWS = OPEN_ROWS // 2
@@ -40,7 +48,7 @@ def to_merge(files: Iterable[TableFile]) -> tuple[TableFile, ...]:
     by_tier: dict[tuple[int, str], list[TableFile]] = {}
     for file in files:
         tier = next((at for at, size in enumerate(TIERS) if file.size < size), None)
-        if tier is not None and file.part == names.ROWS:
+        if tier is not None and file.part == names.ROWS and file.rows < MERGE_ROWS_MAX // 2:
             by_tier.setdefault((tier, file.part), []).append(file)
     for _, mine in sorted(by_tier.items()):
         if len(mine) >= MERGED_AT:
@@ -60,7 +68,42 @@ def _bounded(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
     return tuple(chosen) if len(chosen) > 1 else ()
 
 
-def merged(store: Store, files: Sequence[TableFile]) -> list[WrittenFile]:
+def neighbours(files: Iterable[WrittenFile]) -> Iterator[list[WrittenFile]]:
+    """The files that one run wrote: those in one list are to be merged, and one alone is to be left.
+
+    They are neighbours in the order of their groups, so that a merged file has a range of groups of its own.
+    """
+    parts = groupby(sorted(files, key=_in_order), key=lambda one: (one.table, one.part))
+    for (_, part), mine in parts:
+        is_lasting = part == names.ROWS
+        rows_max, bytes_max = (MERGE_ROWS_MAX, MERGE_BYTES_MAX) if is_lasting else (OPEN_ROWS, TIERS[0])
+        chosen: list[WrittenFile] = []
+        rows = size = 0
+        for file in mine:
+            rows, size = rows + file.rows, size + file.size
+            if chosen and (rows > rows_max or size > bytes_max):
+                yield chosen
+                chosen, rows, size = [], file.rows, file.size
+            chosen.append(file)
+        yield chosen
+
+
+def _in_order(file: WrittenFile) -> tuple[str, str, str, str]:
+    return file.table, file.part, json.loads(file.stats)["minValues"].get("group_id", ""), file.path
+
+
+def delete(store: Store, files: Iterable[WrittenFile]) -> None:
+    """Delete files that no commit names, as far as the store allows; a vacuum removes the rest."""
+
+    def delete_one(file: WrittenFile) -> None:
+        with contextlib.suppress(OSError):
+            store.filesystem().delete_file(store.below(names.folder_of(file.table)).path(file.path))
+
+    with ThreadPoolExecutor(DELETES) as pool:
+        list(pool.map(delete_one, files))
+
+
+def merged(store: Store, files: Sequence[TableFile | WrittenFile]) -> list[WrittenFile]:
     """Write the rows of these files, of one table and part, into new ones; raises `OutputError`."""
     import pyarrow as pa
 

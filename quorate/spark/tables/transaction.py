@@ -57,6 +57,7 @@ class Transaction:
         self._added: dict[str, list[WrittenFile]] = {}
         self._removed: dict[str, dict[str, TableFile]] = {}
         self._versions_before: dict[str, int] = {}
+        self._merged_rows: dict[str, int] = {}
 
     @property
     def staging(self) -> Store:
@@ -78,9 +79,10 @@ class Transaction:
         return any(self._added.values()) or any(self._removed.values())
 
     def counts(self, table: str) -> tuple[int, int]:
-        """Rows of the added files of a table, and of the removed ones."""
+        """Rows of the files that enter a table and of those that leave it, after `commit` merged ones too."""
         added, removed = self._added.get(table, ()), self._removed.get(table, {})
-        return sum(file.rows for file in added), sum(file.rows for file in removed.values())
+        merged = self._merged_rows.get(table, 0)
+        return sum(file.rows for file in added) + merged, sum(f.rows for f in removed.values()) + merged
 
     def commit(self, progress: Progress) -> Progress:
         """Commit everything with ``progress``, whose run, versions and times are filled in.
@@ -169,6 +171,7 @@ class Transaction:
         if added or gone or table == CLAIM:
             old = merging.to_merge(file for file in log.files() if file.path not in gone)
             new = merging.merged(self._output.store, old) if old else []
+            self._merged_rows[table] = sum(file.rows for file in old)
             log.commit(signature, added, gone.values(), merged=new, merged_from=old)
         return log.version
 
