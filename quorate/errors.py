@@ -47,7 +47,7 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
     ExitCode.NODE_STOPPED: (
         "a node did not start or stopped itself (port in use, disk full, failed sync, damaged log)"
     ),
-    ExitCode.INTERRUPTED: "interrupted with Ctrl-C",
+    ExitCode.INTERRUPTED: "interrupted with Ctrl-C, which stops `up` and `node run` with code 0",
 }
 
 

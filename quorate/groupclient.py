@@ -71,9 +71,13 @@ class MemberInfo:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group with its members and committed offsets; `trouble` is what prevents a new target."""
+    """A group with its members and committed offsets.
+
+    `coordinator` is the id of the node that leads its shard, `trouble` is what prevents a new target.
+    """
 
     group_id: str
+    coordinator: int
     group_type: str
     state: str
     group_epoch: int
@@ -122,16 +126,19 @@ class GroupClient(RetryingClient):
         """A group with members and offsets; raises `ClusterRefused` (GROUP_ID_NOT_FOUND, ...)."""
 
         def attempt(deadline_s: float) -> GroupDescription:
+            found = self._find_coordinator(group_id, deadline_s)
             request = ConsumerGroupDescribeRequest(group_ids=[group_id])
-            answer = self._ask_coordinator(group_id, ApiKey.CONSUMER_GROUP_DESCRIBE, request, deadline_s)
+            address = (found.host, found.port)
+            answer = self._ask(address, ApiKey.CONSUMER_GROUP_DESCRIBE, request, deadline_s)
             (group,) = answer.groups
             if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-                other = self._describe_other(group_id, deadline_s)
+                other = self._describe_other(group_id, found, deadline_s)
                 if other is not None:
                     return other
             check(group.error_code, group.error_message, f"describing group {group_id!r}")
             return GroupDescription(
                 group_id=group_id,
+                coordinator=found.node_id,
                 group_type="consumer",
                 state=group.group_state,
                 group_epoch=group.group_epoch,
@@ -144,16 +151,18 @@ class GroupClient(RetryingClient):
 
         return self._until_done(attempt)
 
-    def _describe_other(self, group_id: str, deadline_s: float) -> GroupDescription | None:
+    def _describe_other(self, group_id: str, found: Any, deadline_s: float) -> GroupDescription | None:
         """A group of another protocol (classic, or with offsets only); None if there is none."""
         request = DescribeGroupsRequest(groups=[group_id])
-        answer = self._ask_coordinator(group_id, ApiKey.DESCRIBE_GROUPS, request, deadline_s)
+        address = (found.host, found.port)
+        answer = self._ask(address, ApiKey.DESCRIBE_GROUPS, request, deadline_s)
         (group,) = answer.groups
         if group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == DEAD:
             return None
         check(group.error_code, group.error_message, f"describing group {group_id!r}")
         return GroupDescription(
             group_id=group_id,
+            coordinator=found.node_id,
             group_type="classic",
             state=group.group_state,
             group_epoch=0,

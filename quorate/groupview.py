@@ -40,6 +40,7 @@ def plain_view(group: GroupDescription) -> dict[str, Any]:
     """Kafka's own description in the form of the HTTP API; fields that it lacks are None."""
     return {
         "group_id": group.group_id,
+        "coordinator": group.coordinator,
         "type": group.group_type,
         "state": group.state,
         "epoch": group.group_epoch,
@@ -110,12 +111,13 @@ def lines(
 
 def _head(view: View, at_ms: int | None, width: int | None) -> list[str]:
     name, told = printable(view["group_id"]), []
+    by = f", coordinator node {view['coordinator']}" if view.get("coordinator") is not None else ""
     if view["type"] != "consumer":
         generation = f", generation {view['epoch']}" if view["epoch"] else ""
-        return wrapped(f"group {name}: {view['state']}, of type {view['type']}{generation}", width)
+        return wrapped(f"group {name}: {view['state']}, of type {view['type']}{generation}{by}", width)
     first = (
         f"group {name}: {view['state']}, group epoch {view['epoch']}, "
-        f"assignment epoch {view['assignment_epoch']}, assignor {printable(view['assignor'] or '-')}"
+        f"assignment epoch {view['assignment_epoch']}, assignor {printable(view['assignor'] or '-')}{by}"
     )
     if at_ms is not None and view.get("state_since_ms") is not None:
         told.append(f"{view['state']} for {_span(at_ms - view['state_since_ms'])}")

@@ -40,6 +40,12 @@ REDIRECTS_MAX = 4
 
 OK, REDIRECT = 200, 307
 
+NOT_THERE = "is the node running? start one with `quorate up`, or give its address with --url"
+NOT_HTTP = (
+    "is it the port for Kafka clients? --url takes the HTTP address, which `quorate up` prints too; 8092 is "
+    "the default port"
+)
+
 
 class NoAnswer(OSError):
     """The answer is not HTTP, is too large, or ended too early."""
@@ -227,7 +233,7 @@ def ask_json(url: str, timeout_s: float, document: object = None, *, method: str
     except OSError as error:
         raise CommandError(
             f"cannot reach {url} ({reason(error)})",
-            hint="is the node running? start one with `quorate up`, or give its address with --url",
+            hint=NOT_HTTP if isinstance(error, NoAnswer) else NOT_THERE,
             code=ExitCode.UNREACHABLE,
         ) from error
     if answer.status != OK:

@@ -195,7 +195,7 @@ def api_named(text: str) -> int:
         found = ApiKey(int(text))
     if found is None:
         titles = sorted(api_title(api) for api in FAULTED_APIS)
-        raise FaultError(f"there is no API {text[:100]!r}", _suggestion(text, titles))
+        raise FaultError(f"there is no API {text[:100]!r}", _suggestion(text, titles, "OffsetCommit"))
     return int(found)
 
 
@@ -204,7 +204,9 @@ def error_named(text: str) -> int:
     named = {error.name: error for error in ErrorCode if error is not ErrorCode.NONE}
     found = named.get(text.upper()) or next((one for one in named.values() if str(int(one)) == text), None)
     if found is None:
-        raise FaultError(f"Kafka has no error {text[:100]!r}", _suggestion(text.upper(), sorted(named)))
+        raise FaultError(
+            f"Kafka has no error {text[:100]!r}", _suggestion(text.upper(), sorted(named), "NOT_COORDINATOR")
+        )
     return int(found)
 
 
@@ -212,10 +214,10 @@ def _plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _suggestion(text: str, names: list[str]) -> str:
+def _suggestion(text: str, names: list[str], example: str) -> str:
     by_plain = {_plain(name): name for name in names}
     close = difflib.get_close_matches(_plain(text[:100]), by_plain, n=1)
-    return f"did you mean {by_plain[close[0]]}?" if close else "give Kafka's name, such as " + names[0]
+    return f"did you mean {by_plain[close[0]]}?" if close else f"give Kafka's name, such as {example}"
 
 
 def _host(address: str) -> str:

@@ -25,7 +25,7 @@ class _File(io.BufferedWriter):
     def write(self, data: Any) -> int:
         if self.closed:  # aborted: a Parquet writer still writes its footer when it is closed
             return len(data)
-        with _told(self._place):
+        with told(self._place):
             return super().write(data)
 
 
@@ -43,14 +43,14 @@ class OutputFiles:
 
     def claim(self) -> None:
         """Refuse, before any work, files that could not be placed at the end; raises `CannotWrite`."""
-        there = [path for path in self._paths if path.exists()]
-        for path in there:
-            if path.is_dir():
-                raise CannotWrite(f"{path} is a directory: give a file")
-            if not self._force:
-                raise CannotWrite(f"{path} already exists: --force overwrites it")
         for path in self._paths:
-            with _told(path):
+            with told(path):
+                if path.is_dir():
+                    raise CannotWrite(f"{path} is a directory: give a file")
+                if path.exists() and not self._force:
+                    raise CannotWrite(f"{path} already exists: --force overwrites it")
+        for path in self._paths:
+            with told(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 try:
                     self._open[path] = _File(self._beside(path), path)
@@ -67,13 +67,13 @@ class OutputFiles:
         """Rename every file into its place; return their sizes in bytes."""
         sizes = {}
         for path, file in self._open.items():
-            with _told(path):
+            with told(path):
                 file.flush()
                 os.fsync(file.fileno())
                 sizes[path] = file.tell()
                 file.close()
         for path in list(self._open):
-            with _told(path):
+            with told(path):
                 self._beside(path).replace(path)
                 del self._open[path]
         return sizes
@@ -96,7 +96,8 @@ class OutputFiles:
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def told(path: Path) -> Iterator[None]:
+    """Raises `DiskRefuses`, which names `path`, instead of an `OSError`."""
     try:
         yield
     except OSError as error:

@@ -18,7 +18,7 @@ from history.reading.source import NothingToRead
 from history.render import plural
 from history.words import shard_name
 
-from .files import OutputFiles
+from .files import OutputFiles, told
 from .formats import FORMATS, CannotWrite, TableWriter, writer_of
 from .schema import SCHEMAS
 from .sources import ShardRows
@@ -117,7 +117,9 @@ def _paths(output: Path, format_: str, tables: Sequence[str]) -> dict[str, Path]
         if len(tables) != 1:
             raise CannotWrite(f"{output} is one file, but {len(tables)} tables are requested: give a folder")
         return {tables[0]: output}
-    if output.exists() and not output.is_dir():
+    with told(output):
+        is_file = output.exists() and not output.is_dir()
+    if is_file:
         raise CannotWrite(
             f"{output} is a file, not a folder; the name of a single table's file must end in .{format_}"
         )

@@ -185,6 +185,8 @@ def open_one(path: str, files: Files | None = None) -> NodeLog:
     if files is None:
         path, files = place_of(path)
     if not files.is_dir(path):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            files.size(path)  # raises what hides it: a directory above that may not be entered
         what = "does not exist, or its bucket does not" if "://" in path else "is not a directory"
         raise NothingToRead(f"{path} {what}: {EXPECTED}")
     numbers = shards_in(path, files)

@@ -27,6 +27,7 @@ from quorate.output import print_json, print_table, say
 
 app = CommandGroup("Make nodes delay, drop and refuse requests on purpose, to test clients.")
 
+ACTIONS = ("delay", "drop", "error", "close", "silence", "throttle")
 TIMED = {"delay": "delay_ms", "throttle": "throttle_ms"}
 """Actions whose VALUE is a time, and the field that it sets."""
 
@@ -167,6 +168,9 @@ def clear(
 
 def _of_value(action: str, value: str | None, delay: str | None) -> dict[str, Any]:
     """The fields that VALUE and --delay set; raises `CommandError` (usage)."""
+    if action not in ACTIONS:
+        hint = f"give one of {', '.join(ACTIONS)}"
+        raise CommandError(f"{action!r} is not an ACTION", hint=hint, code=ExitCode.USAGE)
     fields: dict[str, Any] = {} if delay is None else {"delay_ms": _span("--delay", delay)}
     if (action in TIMED or action == "error") != (value is not None):
         problem = "takes no value" if value is not None else "needs a value"

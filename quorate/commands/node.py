@@ -171,6 +171,7 @@ def _format_alone(words: list[str]) -> None:
     from cluster.host.fresh_ids import fresh_id
     from cluster.main import parse_arguments
     from cluster.settings import SettingsError, load_settings
+    from raftlog.env.files import OsFiles, join
     from raftlog.storage.directory import NODE_FILE, NodeIdentity
 
     try:
@@ -178,7 +179,7 @@ def _format_alone(words: list[str]) -> None:
         settings = load_settings(arguments.config, os.environ, arguments.flags)
     except SettingsError as error:
         raise CommandError(str(error), code=ExitCode.USAGE) from error
-    if (Path(settings.data_dir) / NODE_FILE).exists():
+    if OsFiles().exists(join(settings.data_dir, NODE_FILE)):
         return
     if settings.peer_settings() is not None:
         raise CommandError(

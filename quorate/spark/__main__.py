@@ -169,7 +169,14 @@ def _tell_batch(batch: Batch) -> None:
 
 
 def _claim(path: Path, *, force: bool) -> None:
-    """Raise `OptionError` before any work is done if the report could not be written at the end."""
+    """Raise before any work is done if the report could not be written at the end."""
+    try:
+        _check(path, force=force)
+    except OSError as error:  # a directory that this user may not enter
+        raise OutputError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _check(path: Path, *, force: bool) -> None:
     if not path.parent.is_dir():
         raise OptionError(
             f"cannot write {path}: there is no directory {path.parent}", "give a file elsewhere"

@@ -354,7 +354,7 @@ class Replica:
         self.replica_status.on(ReplicaEvent.DEPOSED)
         is_planned = self.leadership.is_handing_over
         self._peering.no_longer_leads()
-        what = "handed over" if is_planned else "another leader, or no leader"
+        what = "handed over" if is_planned else "another node leads, or no majority answers,"
         self._machine.deposed(f"{what} in term {self._raft.term}")
         self._host.call_soon(self.leader_changed)
 

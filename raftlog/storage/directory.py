@@ -174,7 +174,10 @@ def open_node(files: Files, path: str, fresh_id: Callable[[], str]) -> NodeDirec
     Raises NotFormatted, AlreadyRunning, Corrupt.
     """
     if not files.exists(join(path, NODE_FILE)):
-        raise NotFormatted(f"{path} is not a node's directory: format it first")
+        raise NotFormatted(
+            f"{path} is not a node's directory: format it first, with `quorate node format`, or for a "
+            "cluster of one node with `quorate node run --format`"
+        )
     lock = _lock(files, path)
     try:
         identity = read_identity(files, path)

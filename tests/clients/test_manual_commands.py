@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from cluster.settings import load_settings
 from quorate.app import run
 from quorate.errors import ExitCode
+from raftlog.replica.balancing import preferred_node
+from records.ids import shard_of
 from tests.support.documented import Shown, commands_of
 from tests.support.launched import up
 from tests.support.waiting import wait_for
@@ -85,6 +88,16 @@ def test_what_the_manuals_type_works_on_a_running_cluster(
                     good.add(ExitCode.DEGRADED)
                 assert code in good, f"{shown}: {code}\n{capfd.readouterr()}"
     assert Path("billing.html").stat().st_size > 10_000
+
+
+def test_readme_kills_the_leader_of_its_groups_shard() -> None:
+    (killed,) = (shown.arguments[2:] for shown in shown_commands() if is_kill(shown))
+    shard = shard_of(GROUP, load_settings(None, {}, {}).cluster_shards)
+    assert killed == (str(preferred_node((1, 2, 3), shard)),)
+
+
+def is_kill(shown: Shown) -> bool:
+    return shown.place.startswith("README.md") and shown.arguments[:2] == ("cluster", "kill")
 
 
 def test_every_test_that_runs_the_other_commands_exists() -> None:

@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -426,3 +427,21 @@ def test_a_shard_is_named_in_the_path_as_it_is(start: Callable[[], HttpNode]) ->
 )
 def test_durations_are_in_units_for_people(elapsed_ms: float, text: str) -> None:
     assert duration(elapsed_ms) == text
+
+
+def test_the_port_for_kafka_clients_is_suspected_where_no_http_answers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as kafka, ThreadPoolExecutor(1) as pool:
+        closing = pool.submit(hang_up, kafka)
+        url = f"http://127.0.0.1:{kafka.getsockname()[1]}"
+        assert run(["cluster", "status", "--url", url]) == ExitCode.UNREACHABLE
+        closing.result()
+    assert "is it the port for Kafka clients? --url takes the HTTP address" in capsys.readouterr().err
+
+
+def hang_up(server: socket.socket) -> None:
+    """Read a request and close, as a node does whose Kafka port gets something else."""
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(10_000)

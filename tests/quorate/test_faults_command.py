@@ -105,6 +105,7 @@ def test_every_option_reaches_the_node(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["drpo"], "'drpo' is not an ACTION; give one of delay, drop, error, close, silence, throttle"),
         (["error"], "the fault error needs a value"),
         (["delay"], "the fault delay needs a value"),
         (["drop", "5s"], "the fault drop takes no value"),

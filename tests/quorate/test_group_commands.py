@@ -164,6 +164,7 @@ def test_describe_takes_what_the_leader_tells_over_http(
     urls = f"{gone.url},{http.url}"
     assert run(["groups", "describe", "g", "-b", described.address, "--url", urls]) == 0
     out = capsys.readouterr().out
+    assert "assignor uniform, coordinator node 1" in out.splitlines()[0]
     assert (
         "m2 waits for orders-3, held by m1, which was told to revoke it 1.2 s ago and has 58.8 s left" in out
     )
@@ -173,6 +174,7 @@ def test_describe_takes_what_the_leader_tells_over_http(
     assert document["live"]["group"] == shown
     assert document["offsets"] == {"orders": {"0": 5, "1": 90}}
     assert (document["live_missing"], document["end_offsets"]) == (None, None)
+    assert document["coordinator"] == 1
 
 
 def test_a_group_of_an_older_protocol_is_called_by_its_name(
@@ -185,8 +187,11 @@ def test_a_group_of_an_older_protocol_is_called_by_its_name(
     group = ClassicGroup(group_id="g", group_state="Stable", members=members)
     described.answer(ApiKey.DESCRIBE_GROUPS, DescribeGroupsResponse(groups=[group]))
     for told, first in (
-        ({"type": "rewrite", "epoch": 7}, "group g: Stable, of type rewrite, generation 7"),
-        ({"type": "push", "epoch": 0}, "group g: Stable, of type push"),
+        (
+            {"type": "rewrite", "epoch": 7},
+            "group g: Stable, of type rewrite, generation 7, coordinator node 1",
+        ),
+        ({"type": "push", "epoch": 0}, "group g: Stable, of type push, coordinator node 1"),
     ):
         http = start()
         http_of(http, CLUSTER_ID, view(member("m1", state="STARTED"), group_id="g", state="Stable", **told))
@@ -222,7 +227,7 @@ def test_a_group_that_is_only_offsets_is_described_too(described: ScriptedNode, 
     described.answer(ApiKey.DESCRIBE_GROUPS, DescribeGroupsResponse(groups=[simple]))
     arguments = ["groups", "describe", "g", "-b", described.address, "--url", NOBODY]
     assert run(arguments) == 0
-    assert "group g: Empty, of type classic" in capsys.readouterr().out
+    assert "group g: Empty, of type classic, coordinator node 1" in capsys.readouterr().out
     dead = ClassicGroup(group_id="g", group_state="Dead")
     described.answer(ApiKey.DESCRIBE_GROUPS, DescribeGroupsResponse(groups=[dead]))
     assert "GROUP_ID_NOT_FOUND (69)" in refused(arguments, ExitCode.REFUSED, capsys)
@@ -256,7 +261,7 @@ def test_a_classic_group_shows_who_owns_what(
 
 
 CLASSIC = """\
-group g: Stable, of type classic
+group g: Stable, of type classic, coordinator node 1
 
 MEMBER  CLIENT  HOST
 c-1     c       10.0.0.7

@@ -124,3 +124,46 @@ def _texts(value: object) -> set[str]:
         return {value}
     parts = [*value.keys(), *value.values()] if isinstance(value, dict) else value
     return set().union(*map(_texts, parts)) if isinstance(parts, list) else set()
+
+
+TOO_LONG = "n" * 300
+"""A name that no file can have: as for one in a directory of somebody else, even the look at it fails."""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["log", "stats", "--html", f"{TOO_LONG}.html"],
+        ["log", "timeline", NAME, "--html", f"{TOO_LONG}.html"],
+        ["log", "export", "--format", "csv", "--output", TOO_LONG],
+        ["log", "export", "--format", "csv", "--output", f"{TOO_LONG}.csv", "--table", "commits"],
+        ["generations", "--out", f"{TOO_LONG}.html"],
+        ["pipeline", "run", "--output", "tables", "--report", f"{TOO_LONG}.html"],
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_a_place_that_cannot_be_looked_at_is_named(
+    words: list[str], data: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {"log": ["--data", data], "pipeline": ["--input", data]}.get(words[0], [])
+    assert run([*words, *told]) == ExitCode.UNWRITTEN
+    error = capsys.readouterr().err
+    assert error.startswith(f"quorate: error: cannot write {TOO_LONG}")
+    assert "File name too long" in error
+
+
+def test_a_log_that_cannot_be_looked_at_is_not_called_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["log", "stats", "--data", TOO_LONG]) == ExitCode.UNREADABLE
+    assert f"cannot read {TOO_LONG}: File name too long" in capsys.readouterr().err
+
+
+def test_a_node_directory_that_cannot_be_looked_at_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["node", "run", "--format", "--data", TOO_LONG]) == ExitCode.UNWRITTEN
+    assert f"cannot write {TOO_LONG}: File name too long" in capsys.readouterr().err
+
+
+def test_spark_submit_names_a_report_that_cannot_be_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    from quorate.spark.__main__ import main
+
+    assert main(["run", "--input", "log", "--output", "tables", "--report", TOO_LONG]) == 1
+    assert f"{TOO_LONG} cannot be written: File name too long" in capsys.readouterr().err

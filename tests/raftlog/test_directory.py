@@ -105,7 +105,7 @@ def test_the_lock_ends_with_its_process(tmp_path: Path) -> None:
 
 def test_an_unformatted_directory_is_not_started_on(place: tuple[Files, str]) -> None:
     files, path = place
-    with pytest.raises(NotFormatted, match="format it first"):
+    with pytest.raises(NotFormatted, match="format it first, with `quorate node format`"):
         open_node(files, path, _ids().fresh_id)
 
 

@@ -113,7 +113,9 @@ class _Sight:
         # The leader's view of a classic group has only the members of the newest generation.
         is_told = bool(self.live) and (is_consumer or self.live["group"]["type"] in OLD)
         at_ms = self.live["at_ms"] if is_told else None
-        view = self.live["group"] if is_told else plain_view(self.plain)
+        view = plain_view(self.plain)
+        if is_told:
+            view = {**self.live["group"], "coordinator": self.plain.coordinator}
         if self.live and not is_told:
             view = with_numbers(view, self.live["group"])
         text = lines(

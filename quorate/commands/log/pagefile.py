@@ -22,6 +22,13 @@ ELSEWHERE = "give a file elsewhere"
 
 def claim(file: Path, *, force: bool) -> None:
     """Raise `CommandError` before any work is done if the page could not be written at the end."""
+    try:
+        _check(file, force=force)
+    except OSError as error:  # a directory that this user may not enter
+        raise unwritten_file(file, error) from error
+
+
+def _check(file: Path, *, force: bool) -> None:
     if file.is_dir():
         raise CommandError(f"{file} is a directory", hint="give a file in it", code=ExitCode.USAGE)
     if not file.parent.is_dir():
