@@ -26,7 +26,7 @@ GROUP_ID_CHARS_MAX = 1_024
 
 @dataclass(slots=True)
 class _Asked:
-    """Who asked for a group's coordinator last, when, and until when several clients are expected."""
+    """The client that last asked for a group's coordinator, when, and until when several are expected."""
 
     peer: str
     at_ms: float

@@ -49,7 +49,7 @@ FREED_AT_ONCE: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScratchBounds:
-    """How much is kept, in bytes of memory, and the size of the largest batch."""
+    """The bytes of memory that may be kept, and the size of the largest batch."""
 
     bytes_max: int
     partition_bytes_max: int

@@ -375,7 +375,7 @@ class GroupRows:
 
 
 def begun_ms(row: EpochRow) -> int:
-    """When the rebalance of the epoch began: in a classic group, with its join phase."""
+    """The time at which the rebalance of the epoch began: in a classic group, with its join phase."""
     phases = row.cause.phases
     return row.timestamp_ms if phases is None else min(phases.began_ms, row.timestamp_ms)
 

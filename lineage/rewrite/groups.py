@@ -291,7 +291,7 @@ def _beginning(text: str, bytes_max: int) -> str:
 
 
 def differences(value: RewriteGroupValue, topics: Topics) -> list[Reason]:
-    """Why the group's topics demand another generation: each whose partitions are not those shared out."""
+    """The topics that demand another generation: each whose partitions are not those shared out."""
     found = []
     for topic in value.topics:
         topic_id, now = topics.get(topic.name, NO_TOPIC)

@@ -79,7 +79,7 @@ SERVED: Final = ApiVersionsResponse(
 
 @dataclass(frozen=True)
 class NetworkFaults:
-    """How often each request meets a fault, each from 0 to 1."""
+    """The probability, from 0 to 1, that a request meets each fault."""
 
     cut: float = 0.0
     """The connection ends before the node has the request."""

@@ -55,7 +55,7 @@ class UserError(Exception):
 
 @dataclass
 class Habits:
-    """How the users' code behaves at present."""
+    """The present behaviour of the users' code."""
 
     callback_ms: float = 0.0
     """The longest time that a callback takes."""

@@ -366,7 +366,7 @@ def patterns(stage: Stage) -> Any:
 
 @program
 def callbacks_that_raise(stage: Stage) -> Any:
-    """What a callback raises, poll() raises, and the consumer goes on."""
+    """poll() raises an exception of a callback, and the consumer goes on."""
 
     def on_assign(consumer: Any, partitions: list[Any]) -> None:
         raise ArithmeticError("a defect of the program")

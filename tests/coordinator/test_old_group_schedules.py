@@ -63,7 +63,7 @@ class Offsets:
 
 
 def subscribed(world: World, group_id: str) -> set[str]:
-    """What the group's members subscribe to, by what they asked for."""
+    """The topics to which the group's members subscribe, from their requests."""
     projection = world.shard.projection
     topics: set[str] = set()
     for _, value in projection.old_groups_of(group_id):

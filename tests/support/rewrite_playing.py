@@ -207,7 +207,7 @@ class Play:
         heapq.heappush(self._events, (self.now_ms + in_ms, self._order, event))
 
     def owners(self) -> dict[Partition, list[str]]:
-        """Who works on each partition at this moment."""
+        """The consumers that work on each partition at this moment."""
         owners: dict[Partition, list[str]] = {}
         for name, process in self.processes.items():
             for one in process.consumer.consuming:

@@ -36,7 +36,7 @@ class UsersStrategy:
         self.ends: Counter[str] = Counter()
 
     def __call__(self, job: StrategyJob) -> tuple[float, Assignment | None, str | None]:
-        """How long the job takes in ms, and its answer or error."""
+        """The time that the job takes in ms, and its answer or error."""
         took_ms = self._random.choice(
             [self._random.uniform(1, 100), self._random.uniform(100, 1.2 * SESSION_MS)]
         )
