@@ -42,7 +42,7 @@ DOCUMENTED = [
 WRITTEN = re.compile(
     r"(?:(?<= )(?:--html|--output|--out|--report|-o|-out|-keyout|zip|venv --copies)|[^>]>) ([\w./-]+)"
 )
-"""What a documented command writes: the value of one of these options, or the file after >."""
+"""A file that a documented command writes: the value of one of these options, or the file after >."""
 
 REQUIREMENT = re.compile(rf"(?<![\w./-]){NAME}(?:\[[a-z,]+\]|\s*[=~]=\s*\d)", re.IGNORECASE)
 """Requirements that only installers read, with or without an installer in front."""

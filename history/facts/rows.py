@@ -168,8 +168,8 @@ class EpochRow:
     num_classic: int = 0
     """Number of its members that spoke the classic protocol."""
     unsettled_ms: int = -1
-    """When the group began to be unsettled, up to which it settles in this epoch: the begin of the first of
-    the epochs that were overtaken before it; -1: unknown."""
+    """The time at which the unrest began that ends in this epoch: the begin of the first of the epochs that
+    were overtaken before it; -1: unknown."""
 
 
 class SpanKind(StrEnum):

@@ -84,7 +84,7 @@ class RewriteSession:
     deadline_ms: float | None
     connection: object = None
     queued_ms: float | None = None
-    """When the coordinator looks at the deadline next."""
+    """The time at which the coordinator looks at the deadline next."""
 
     def expiry(self, consumer_id: str) -> Expiry:
         """The times that prove that the session has ended."""

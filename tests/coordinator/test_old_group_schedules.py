@@ -88,7 +88,7 @@ class Schedule:
         self.clients: list[Client] = []
         self.classic: list[ClassicConsumer] = []
         self.seen: set[str] = set()
-        """What happened, so that a search which reaches too little is noticed."""
+        """The events that happened, so that a search which reaches too little is noticed."""
 
     def note(self, what: str, code: int | None) -> None:
         self.seen.add(f"{what}: {'waits' if code is None else 'ok' if not code else 'refused'}")

@@ -39,7 +39,7 @@ PARTITIONS: Final = 12
 SESSION_MS, FREQUENCY = 3_000, 6
 PING_MS, RETRIES = 800, 3
 PATIENCE_S = {"rewrite": SESSION_MS / 1000, "push": PING_MS * (RETRIES + 1) / 1000}
-"""How long a consumer may be silent before its partitions go to others."""
+"""The time that a consumer may be silent before its partitions go to others."""
 FROZEN_S = 0.3
 FAST_S = 0.5
 COMMITS_PER_S_MIN = 100

@@ -24,7 +24,7 @@ FINDING_MS = 300
 """Until a consumer has found a coordinator that serves: two backoffs, and messages."""
 KEY = RewriteGroupKey(group_id=GROUP)
 ENDS = {"right": 8, "error": 1, "twice": 1, "left out": 1, "unknown": 1, "not asked for": 1}
-"""How a user's strategy ends → how often."""
+"""The ends of a user's strategy, and the frequency of each."""
 
 
 class UsersStrategy:
