@@ -119,7 +119,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, width: int, command: str) -> str:
     return terminal.getvalue()
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("width", [40, 200])
 @pytest.mark.parametrize("command", [*PROSE, *OTHERS])
 def test_no_line_is_wider_than_the_terminal(
     monkeypatch: pytest.MonkeyPatch, command: str, width: int
@@ -132,6 +132,7 @@ def test_lines_break_between_words_on_a_terminal_and_nowhere_on_a_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     shown = answer(monkeypatch, 80, command)
+    assert max(map(display_width, shown.splitlines())) <= 80
     assert run(["log", *shlex.split(command), "--data", str(INCIDENT)]) == 0
     piped = capsys.readouterr().out
     assert words_of(shown) == words_of(piped)
