@@ -31,7 +31,7 @@ ASSIGNMENT = bytes(100)
 
 
 class Opaque:
-    """What members and their leader say that a coordinator does not read."""
+    """Bytes that members and their leader send and a coordinator does not read."""
 
     subscription = SUBSCRIPTION
 

@@ -67,12 +67,12 @@ class Member:
         self.file = file
 
     def read_since(self, at_s: float = 0.0) -> dict[int, float]:
-        """When each partition that it got since then, and read, was read first."""
+        """The time of the first read of each partition that it got since then and read."""
         events = read_diary(self.file).of("first")
         return {event["partition"]: event["at_s"] for event in events if event["at_s"] >= at_s}
 
     def at_s(self, event: str) -> float:
-        """When something happened that happens once."""
+        """The time of something that happens once."""
         return read_diary(self.file).of(event)[0]["at_s"]
 
 

@@ -44,7 +44,7 @@ OPENING_S = 12.0
 
 
 class Page:
-    """What a page asks for, in two threads; it counts the bytes that it gets."""
+    """A reader that asks for all that a page asks for, in two threads, and counts the bytes that it gets."""
 
     def __init__(self, leader: NodeProcess, nodes: list[NodeProcess]) -> None:
         self.num_bytes = 0

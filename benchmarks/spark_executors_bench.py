@@ -1,4 +1,4 @@
-"""How a run of the pipeline gains from a second executor: its seconds with one and with two, one core each.
+"""Measures the gain from a second executor: seconds of a run with one and with two, one core each.
 
     python -m benchmarks spark_executors
     python -m benchmarks.spark_executors_bench --records 20000000 --turns 2 --keep DIR

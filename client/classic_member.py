@@ -81,7 +81,7 @@ class Phase(Enum):
 
 
 class Then(Enum):
-    """When the next request is due."""
+    """The time at which the next request is due."""
 
     AT_ONCE = 0
     SOON = 1

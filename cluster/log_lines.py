@@ -1,4 +1,4 @@
-"""How a node's log looks: lines for people, or one JSON object per line for a log collector (`log.format`).
+"""A node's log as lines for people, or one JSON object per line for a log collector (`log.format`).
 
 Invariant: as JSON an event is one line of ASCII, whatever its message or its traceback contains.
 """

@@ -47,7 +47,7 @@ def session_timeout_ms(member: Member, settings: GroupSettings) -> int:
 
 
 class CachedReplies:
-    """Whether replies of a group that were cached with this object are still valid, unless a record tells."""
+    """Tells whether cached replies of a group are still valid, where no record does."""
 
     __slots__ = ("are_valid",)
 

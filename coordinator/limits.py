@@ -26,7 +26,7 @@ def bound(default: Any, unit: str, reason: str) -> Any:
 
 
 class MigrationPolicy(StrEnum):
-    """Which groups with members may change their protocol; a group without members always may."""
+    """The groups with members that may change their protocol; a group without members always may."""
 
     BIDIRECTIONAL = "bidirectional"
     UPGRADE = "upgrade"

@@ -82,8 +82,8 @@ def described(projection: Projection, group_id: str) -> str:
 
 
 class HeldId(NamedTuple):
-    """Why a group of an old protocol cannot begin under an id: a group of another kind has members, or else
-    the shard has as many groups as it may have."""
+    """The reason why a group of an old protocol cannot begin under an id: a group of another kind has
+    members, or else the shard has as many groups as it may have."""
 
     is_taken: bool
     why: str
@@ -100,7 +100,7 @@ class IdsForOldGroups:
         self._key = key
 
     def refusal(self, group_id: str) -> HeldId | None:
-        """Why a group of the protocol cannot begin under this id; None if it can."""
+        """The error if a group of the protocol cannot begin under this id; None if it can."""
         groups = self._groups()
         projection = groups.projection
         mine = False

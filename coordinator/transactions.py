@@ -57,7 +57,7 @@ class TransactionsView:
             self.decided[transactional_id] = None
 
     def producer_error(self, transactional_id: str, producer_id: int, producer_epoch: int) -> ErrorCode:
-        """Why this producer may not act in its transaction; NONE if it may.
+        """The error if this producer may not act in its transaction; NONE if it may.
 
         PRODUCER_FENCED has an older name, which depends on the API and its version."""
         value = self._by_id.get(transactional_id)
@@ -70,7 +70,7 @@ class TransactionsView:
     def error_for_group(
         self, transactional_id: str, producer_id: int, producer_epoch: int, group_id: str
     ) -> ErrorCode:
-        """Why the producer may not commit offsets of this group in its transaction; NONE if it may.
+        """The error if the producer may not commit offsets of this group in its transaction; NONE if it may.
 
         The codes are those of Kafka's verification of a write with the transaction's coordinator."""
         error = self.producer_error(transactional_id, producer_id, producer_epoch)
@@ -83,7 +83,7 @@ class TransactionsView:
     def error_for_partition(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int
     ) -> ErrorCode:
-        """Why the producer may not write to this partition in its transaction; NONE if it may."""
+        """The error if the producer may not write to this partition in its transaction; NONE if it may."""
         error = self.producer_error(transactional_id, producer_id, producer_epoch)
         if error is ErrorCode.NONE and not any(
             one.name == topic and partition in one.partitions for one in self._by_id[transactional_id].topics

@@ -14,6 +14,8 @@ from itertools import zip_longest
 
 GAP = "  "
 TEXT_WIDTH_MIN = 20
+LABEL_PART = 3
+"""A label that takes more than this part of the width has its text below it and not beside it."""
 WORD_WIDTH_MAX = 24
 """A word that is longer, and longer than a third of the width, may be broken: a name that a client chose."""
 
@@ -26,14 +28,15 @@ def table(
     width: int | None = None,
     *,
     numbers: Sequence[int] | None = None,
-    is_ruled: bool = False,
     cell_lines_max: int | None = None,
 ) -> list[str]:
     """The lines of a table no wider than `width` columns (None: without limit), without trailing blanks.
 
+    Headings are written in capitals, so that they stand out, also without colour.
     `numbers` are the positions of columns that are aligned to the right; None: those that hold integers only.
     None in a cell is shown as `-`. A cell of more than `cell_lines_max` lines ends with `…`.
     """
+    headings = [heading.upper() for heading in headings]
     cells = [["-" if value is None else str(value) for value in row] for row in rows]
     columns = list(zip(headings, *cells, strict=True))
     widths = [max(map(display_width, column)) for column in columns]
@@ -45,8 +48,7 @@ def table(
     if numbers is None:
         numbers = [place for place in range(len(headings)) if _is_number_column([row[place] for row in rows])]
     lines = []
-    rule = [["-" * size for size in widths]] if is_ruled else []
-    for row in [list(headings), *rule, *cells]:
+    for row in [headings, *cells]:
         wrapped_cells = [
             _capped(cut(cell, size), cell_lines_max) for cell, size in zip(row, widths, strict=True)
         ]
@@ -59,12 +61,23 @@ def table(
     return lines
 
 
-def wrapped(text: str, width: int | None, *, indent: str = "") -> list[str]:
-    """A sentence as lines of at most `width` columns, the later ones indented."""
-    if width is None:
-        return [indent + text]
-    parts = cut(text, max(width - len(indent) - 2, TEXT_WIDTH_MIN))
-    return [indent + ("  " if place else "") + part for place, part in enumerate(parts)]
+def wrapped(line: str, width: int | None) -> list[str]:
+    """A line as lines of at most `width` columns (None: without limit).
+
+    The later ones are indented by two more blanks; below a label such as `  because   ` they are indented to
+    the text behind it.
+    """
+    if width is None or display_width(line) <= width:
+        return [line]
+    indent = len(line) - len(line.lstrip(" "))
+    label_end = line.find("  ", indent)
+    text_at = len(line) - len(line[label_end:].lstrip(" "))
+    if label_end > 0 and text_at <= width // LABEL_PART:
+        hanging = display_width(line[:text_at])
+    else:
+        text_at, hanging = indent, indent + 2
+    first, *rest = cut(line[text_at:], max(width - hanging, TEXT_WIDTH_MIN))
+    return [line[:text_at] + first, *(" " * hanging + part for part in rest)]
 
 
 def cut(text: str, width: int) -> list[str]:

@@ -304,7 +304,8 @@ def session_words(expiry: Expiry, now_ms: int, style: TimeStyle, *, is_away: boo
 
 
 def phases_words(cause: Cause, now_ms: int, formatter: Formatter) -> tuple[str, ...]:
-    """How long the phases of a rebalance took, and who was waited for; none in a consumer or push group."""
+    """The times of a rebalance's phases, and the members that others waited for; none in a consumer or push
+    group."""
     phases = cause.phases
     if phases is None:
         return ()

@@ -26,7 +26,7 @@ def is_another_topic(before: bytes, now: bytes) -> bool:
 
 
 class IdRefusal(Protocol):
-    """Why a group cannot have its id: a group of another kind has it, or else the shard is full."""
+    """The reason why a group cannot have its id: a group of another kind has it, or the shard is full."""
 
     @property
     def is_taken(self) -> bool: ...
@@ -38,7 +38,7 @@ class OtherGroups(Protocol):
     """Answers about ids of those who keep groups of all kinds, as of the newest decision."""
 
     def refusal(self, group_id: str) -> IdRefusal | None:
-        """Why a group of this protocol may not begin under the id; None if it may."""
+        """The reason why a group of this protocol may not begin under the id; None if it may."""
 
     def records_that_make_way(self, group_id: str) -> tuple[RawRecord, ...]:
         """Tombstones of a group of another kind without members, if the id has one."""

@@ -34,12 +34,10 @@ from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode, WrongArgu
 from quorate.output import (
     drop_output,
     flush_output,
-    painted,
+    notify,
     prepare_output,
     print_json,
-    printable,
     unwritten,
-    use_colour,
 )
 
 _EPILOG = (
@@ -173,6 +171,5 @@ def _report(error: CommandError, as_json: bool) -> int:
     if as_json:
         print_json(error.as_dict(), stream=sys.stderr)
     else:
-        line = printable(f"quorate: error: {error}")
-        print(painted(line) if use_colour(sys.stderr) else line, file=sys.stderr)
+        notify(f"quorate: error: {error}")
     return error.code

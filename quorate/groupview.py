@@ -350,7 +350,7 @@ def _paragraph(title: str, sentences: Sequence[str], width: int | None) -> list[
     indent = "  " if title else ""
     text = ["", *([title] if title else [])]
     for sentence in shown:
-        text += wrapped(sentence, width, indent=indent)
+        text += wrapped(indent + sentence, width)
     if len(shown) < len(sentences):
         text.append(f"{indent}and {len(sentences) - len(shown)} more; --json has all")
     return text

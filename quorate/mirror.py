@@ -73,7 +73,7 @@ def _id_text(topic_id: bytes) -> str:
 
 
 def _matcher(regex: str) -> Callable[[str], bool]:
-    """Whether a whole name matches an RE2 expression; raises `CommandError` (usage) for a wrong one."""
+    """A test of whole names by an RE2 expression; raises `CommandError` (usage) for a wrong one."""
     import re2
 
     options = re2.Options()

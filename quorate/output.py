@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from history.columns import table
+from history.columns import table, wrapped
 from history.render import ranges
 from quorate.errors import CommandError, ExitCode
 
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 
 _COLOURS = (
-    (r"^[A-Z][A-Z0-9 ]+$", "bold"),  # the headings of a table
-    (r"^-[- ]+$", "dim"),  # the rule below them
+    (r"^ *[A-Z][A-Z0-9/]*(?: +[A-Z][A-Z0-9/]*| \d+)*$", "bold"),  # the headings of a table
     (r"\bStable\b", "green"),
     (r"\b(?:Assigning|Reconciling|PreparingRebalance|CompletingRebalance)\b", "yellow"),
     (r"\b(?:DOWN|HALTED)\b", "bold red"),
@@ -88,8 +87,15 @@ def flush_output() -> None:
 
 
 def put(line: str, *, now: bool = False) -> None:
-    """Print a line, in colour on a terminal; `now` flushes it, so that a reader on a pipe sees it at once."""
-    _print(painted(line) if use_colour(sys.stdout) else line, now)
+    """Print a line; `now` flushes it, so that a reader on a pipe sees it at once."""
+    for shown in shown_lines(line, sys.stdout):
+        _print(shown, now)
+
+
+def shown_lines(line: str, stream: TextIO) -> list[str]:
+    """A line as the stream shows it: on a terminal in colour, and wrapped to its width."""
+    paint = painted if use_colour(stream) else str
+    return [paint(part) for part in wrapped(line, terminal_width(stream))]
 
 
 def put_json(text: str, *, now: bool = False) -> None:
@@ -121,9 +127,15 @@ def _harmless_json(text: str, stream: TextIO) -> str:
     )
 
 
-def say(line: str = "") -> None:
-    """Print a line with names chosen by clients, with control characters escaped."""
-    put(printable(line))
+def say(line: str = "", *, now: bool = False) -> None:
+    """Print a line with names chosen by clients, with control characters escaped; `now` as for `put`."""
+    put(printable(line), now=now)
+
+
+def notify(line: str) -> None:
+    """Print a line to standard error, as `say` does to standard output."""
+    for shown in shown_lines(printable(line), sys.stderr):
+        print(shown, file=sys.stderr, flush=True)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str = "nothing") -> None:

@@ -93,7 +93,7 @@ class ReasonKind(IntEnum):
 
 
 class Certainty(IntEnum):
-    """Whether the writer saw the cause happen, or a tool inferred it later (imports carry no causes)."""
+    """Tells whether the writer saw the cause, or a tool inferred it later (imports carry no causes)."""
 
     RECORDED = 0
     INFERRED = 1

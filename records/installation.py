@@ -1,4 +1,4 @@
-"""How this copy of Quorate was installed, so that hints about missing packages fit it.
+"""The way in which this copy of Quorate was installed, so that hints about missing packages fit it.
 
 The one module of this package that looks at files.
 """

@@ -529,7 +529,7 @@ class PendingOffsetValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionsResolvedKey:
-    """How far a group shard has followed the decisions about transactions."""
+    """The position up to which a group shard has followed the decisions about transactions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

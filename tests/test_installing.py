@@ -42,7 +42,7 @@ DOCUMENTED = [
 WRITTEN = re.compile(
     r"(?:(?<= )(?:--html|--output|--out|--report|-o|-out|-keyout|zip|venv --copies)|[^>]>) ([\w./-]+)"
 )
-"""What a documented command writes: the value of one of these options, or the file after >."""
+"""A file that a documented command writes: the value of one of these options, or the file after >."""
 
 REQUIREMENT = re.compile(rf"(?<![\w./-]){NAME}(?:\[[a-z,]+\]|\s*[=~]=\s*\d)", re.IGNORECASE)
 """Requirements that only installers read, with or without an installer in front."""
@@ -236,7 +236,7 @@ def printed_texts() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("document", DOCUMENTED, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_git_ignores_what_the_documented_commands_write(document: Path) -> None:
-    """What a command line names is relative to the checkout, or to the folder of an example's README."""
+    """A command line names files relative to the checkout, or to the folder of an example's README."""
     lines = [line for line in document.read_text().splitlines() if line.startswith("$ ")]
     written = {name for line in lines for name in WRITTEN.findall(line) if not name.startswith("/")}
     folder = document.parent if document.parent.parent.name == "examples" else ROOT

@@ -105,7 +105,7 @@ class CommitManager:
         return self._identity.is_subscribed and self._identity.member_epoch <= 0
 
     def _obstacle(self, call: PendingCall[_Commit]) -> FencedError | None:
-        """Why a commit must not be sent any more."""
+        """The reason why a commit must not be sent any more."""
         assert self._identity is not None
         if self._has_left():
             return _fenced(call.what)

@@ -83,7 +83,7 @@ class FaultRule:
     delay_ms: int = 0
     throttle_ms: int = 0
     after: int = 0
-    """How many matching requests are let through first."""
+    """The number of matching requests that are let through first."""
     times: int | None = None
     rate: float = 1.0
     seed: int = 0

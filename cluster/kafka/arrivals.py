@@ -17,7 +17,7 @@ from dataclasses import dataclass
 TOGETHER_MS = 25.0
 """Longest time between the requests of two clients that start together: half of those 51 ms."""
 EXPECTED_MS = 200.0
-"""How long clients are expected after they asked: librdkafka's join within 60 ms."""
+"""The time for which clients are expected after they asked: librdkafka's join within 60 ms."""
 GROUPS_MAX = 1_000
 """Groups that were asked for last; an older one is forgotten, and its first client does not wait."""
 GROUP_ID_CHARS_MAX = 1_024
@@ -26,7 +26,7 @@ GROUP_ID_CHARS_MAX = 1_024
 
 @dataclass(slots=True)
 class _Asked:
-    """Who asked for a group's coordinator last, when, and until when several clients are expected."""
+    """The client that last asked for a group's coordinator, when, and until when several are expected."""
 
     peer: str
     at_ms: float

@@ -19,7 +19,7 @@ from wire.errors import ErrorCode
 from wire.refusals import refuse
 
 CLOSED: Final = "fault"
-"""Why the connection closed, as counted."""
+"""The reason why the connection closed, as counted."""
 
 SILENT_MS_MAX: Final = 600_000
 """Longest life of a connection that is not answered any more: its client may have gone without a word, and no

@@ -43,7 +43,7 @@ from wire.errors import MalformedFrame
 from wire.schema import Message
 
 ANSWER_MS: Final = 2_000.0
-"""How long a lookup or a commit waits for its answer."""
+"""The time that a lookup or a commit waits for its answer."""
 
 _PING: Final = CommandType.PING.to_bytes(2, "big")
 

@@ -92,7 +92,7 @@ class ShardDoor:
         return self._runtime.replica.time_at(now_ms)
 
     def delay_ms(self, deadline_ms: float) -> float:
-        """How long from now a deadline of `clock_ms` is due; longer if no timer may act yet."""
+        """The time from now until a deadline of `clock_ms` is due; longer if no timer may act yet."""
         now_ms = self._runtime.host.monotonic_ms()
         return max(deadline_ms - self.clock_ms(now_ms), self._node.quiet_ms(now_ms), 0.0)
 

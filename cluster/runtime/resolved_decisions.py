@@ -1,4 +1,4 @@
-"""How far a group shard has followed the decisions about transactions, as committed in its log.
+"""The position up to which a group shard has followed the decisions about transactions, from its log.
 
 Every node reads this from its own copy of the shard's log. The one that leads the metadata shard completes
 transactions by it.

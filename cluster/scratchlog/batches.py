@@ -204,7 +204,7 @@ def marker_batch(
 
 
 _TYPE_AT: Final = HEADER_BYTES + 8
-"""Where a marker has its type: behind its length, attributes, deltas, its key's length and version."""
+"""The place of a marker's type: behind its length, attributes, deltas, its key's length and version."""
 
 
 def is_commit_marker(records: bytes) -> bool:

@@ -50,7 +50,7 @@ class _Producer:
         self.epoch = epoch
         self.next_sequence = next_sequence
         self.coordinator_epoch = -1
-        """That of the coordinator which last ended a transaction."""
+        """The epoch of the coordinator that last ended a transaction."""
         self.batches: deque[tuple[int, int, int]] = deque(maxlen=BATCHES_REMEMBERED)
         """First sequence number, number of records and base offset of each."""
 

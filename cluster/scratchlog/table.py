@@ -41,7 +41,7 @@ OPEN_TRANSACTIONS_MAX: Final = 10_000
 its range."""
 
 AHEAD_MS_MAX: Final = 3_600_000
-"""How far in the future a timestamp may be: Kafka's default of `message.timestamp.after.max.ms`."""
+"""The time by which a timestamp may be in the future: Kafka's default of `message.timestamp.after.max.ms`."""
 
 FREED_AT_ONCE: Final = 1_000
 """Dropped batches that are freed in one step: less than a millisecond."""
@@ -49,7 +49,7 @@ FREED_AT_ONCE: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScratchBounds:
-    """How much is kept, in bytes of memory, and the size of the largest batch."""
+    """The bytes of memory that may be kept, and the size of the largest batch."""
 
     bytes_max: int
     partition_bytes_max: int
@@ -105,7 +105,7 @@ class ScratchLog:
         self.num_appended = 0
         """Batches appended, ever: tells whether there were any since."""
         self.num_told = 0
-        """How often a waiter was told of a batch, ever."""
+        """The number of times that a waiter was told of a batch, ever."""
         self.term = -1
         self._term_start = 0
         self._version = 0

@@ -87,7 +87,7 @@ class ClassicGroup:
     initial_left_ms: int = 0
     """The most by which the initial delay may still be extended after the present part."""
     reasons: dict[Reason, None] = field(default_factory=dict)
-    """Why the next generation begins: written with its assignments."""
+    """The reasons why the next generation begins: written with its assignments."""
     expiries: list[Expiry] = field(default_factory=list)
     """The evidence for those of the reasons that are timeouts."""
     began_ms: int = -1

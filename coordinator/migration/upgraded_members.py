@@ -40,7 +40,7 @@ Partitions = dict[bytes, set[int]]
 
 
 class CannotUpgrade(Exception):
-    """Why a classic group keeps its protocol, as the end of a sentence."""
+    """The reason why a classic group keeps its protocol, as the end of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)

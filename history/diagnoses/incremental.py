@@ -230,7 +230,7 @@ def _covers_runs(one: GroupFinding) -> bool:
 
 
 def _over_ms(row: EpochRow) -> int:
-    """When nothing of an epoch was going on any more."""
+    """The time from which nothing of an epoch was going on any more."""
     ends = [row.end_ms or 0, row.target_ms or 0, *(wait.to_ms or 0 for wait in row.waits)]
     return max(ends)
 

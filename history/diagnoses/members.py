@@ -66,7 +66,7 @@ def session_expired(case: Case) -> Iterator[Found]:
 
 
 def _lost_ms(session: MemberSession) -> int:
-    """When it should have expired; a leader that comes late removes it later."""
+    """The time at which it should have expired; a leader that comes late removes it later."""
     return max(session.deadline_ms or 0, (session.to_ms or 0) - SETTLE_MS)
 
 
@@ -202,7 +202,7 @@ def flaps(sessions: Sequence[MemberSession]) -> Iterator[Flapping]:
 
 
 def _returns(stays: list[MemberSession]) -> Iterator[tuple[int, int]]:
-    """Where a session began soon after the newest end of those before."""
+    """The sessions that began soon after the newest end of those before."""
     newest: MemberSession | None = None
     for stay in stays:
         if (

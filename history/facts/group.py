@@ -38,7 +38,7 @@ from .change import EntryPosition, Follower, Partition, apart, shapes
 from .epochs import Epochs
 from .generations import with_epochs
 from .ownership import Ownership
-from .rows import GroupRows, TermRow, TopicPartition
+from .rows import EpochRow, GroupRows, MemberSession, OwnershipSpan, TermRow, TopicPartition
 from .sessions import Sessions
 from .waits import Waits
 
@@ -192,21 +192,12 @@ class FactsBuilder:
         """The rows so far; may be called again after more entries."""
         named = _Named(self._names)
         state = self._follower.now.state
-        return GroupRows(
-            group_id=self.group_id,
-            shard=self._shard,
-            epochs=self._epochs.rows(self.group_id, self._shard, named, state),
-            spans=self._ownership.spans(self.group_id, self._shard, named),
-            sessions=self._sessions.rows(self.group_id, self._shard),
-            terms=tuple(self._terms),
-            gone=tuple((at.index, at.ms) for at, _ in self._gone),
-            gone_causes=tuple(cause for _, cause in self._gone),
-            gaps=tuple(self._gaps),
-            last_index=self._last.index,
-            last_ms=self._last.ms,
-            state=state,
-            unreadable=tuple(self._unreadable),
+        rows = self._rows(
+            self._epochs.rows(self.group_id, self._shard, named, state),
+            self._ownership.spans(self.group_id, self._shard, named),
+            self._sessions.rows(self.group_id, self._shard),
         )
+        return replace(rows, state=state)
 
     def drain(self) -> GroupRows:
         """Remove and return the rows that can no longer change; `finish` returns only the rest.
@@ -214,12 +205,27 @@ class FactsBuilder:
         For walks over logs larger than memory. Rows come in the order in which they end.
         """
         named = _Named(self._names)
-        drained = GroupRows(
+        drained = self._rows(
+            self._epochs.drain(self.group_id, self._shard, named),
+            self._ownership.drain(self.group_id, self._shard, named),
+            self._sessions.drain(self.group_id, self._shard),
+        )
+        self._terms, self._gone, self._gaps, self._unreadable = [], [], [], []
+        return drained
+
+    def _rows(
+        self,
+        epochs: tuple[EpochRow, ...],
+        spans: tuple[OwnershipSpan, ...],
+        sessions: tuple[MemberSession, ...],
+    ) -> GroupRows:
+        """These rows, with everything else that is known so far."""
+        return GroupRows(
             group_id=self.group_id,
             shard=self._shard,
-            epochs=self._epochs.drain(self.group_id, self._shard, named),
-            spans=self._ownership.drain(self.group_id, self._shard, named),
-            sessions=self._sessions.drain(self.group_id, self._shard),
+            epochs=epochs,
+            spans=spans,
+            sessions=sessions,
             terms=tuple(self._terms),
             gone=tuple((at.index, at.ms) for at, _ in self._gone),
             gone_causes=tuple(cause for _, cause in self._gone),
@@ -228,8 +234,6 @@ class FactsBuilder:
             last_ms=self._last.ms,
             unreadable=tuple(self._unreadable),
         )
-        self._terms, self._gone, self._gaps, self._unreadable = [], [], [], []
-        return drained
 
     def _keep_term(self) -> None:
         if not self._follower.now.exists:

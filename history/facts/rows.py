@@ -171,8 +171,8 @@ class EpochRow:
     num_classic: int = 0
     """Number of its members that spoke the classic protocol."""
     unsettled_ms: int = -1
-    """When the group began to be unsettled, up to which it settles in this epoch: the begin of the first of
-    the epochs that were overtaken before it; -1: unknown."""
+    """The time at which the unrest began that ends in this epoch: the begin of the first of the epochs that
+    were overtaken before it; -1: unknown."""
 
 
 class SpanKind(StrEnum):
@@ -378,7 +378,7 @@ class GroupRows:
 
 
 def begun_ms(row: EpochRow) -> int:
-    """When the rebalance of the epoch began: in a classic group, with its join phase."""
+    """The time at which the rebalance of the epoch began: in a classic group, with its join phase."""
     phases = row.cause.phases
     return row.timestamp_ms if phases is None else min(phases.began_ms, row.timestamp_ms)
 

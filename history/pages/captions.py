@@ -86,7 +86,7 @@ class Captions:
             self.names.name(member_id)
 
     def faults(self, notes: Iterable[Note], begin: int, end: int) -> list[tuple[int, str]]:
-        """When faults set by an operator were applied within a window, and what they did."""
+        """The times at which an operator's faults were applied within a window, and their effects."""
         within = [note for note in notes if begin <= note.get("at_ms", -1) <= end]
         steps = fault_steps(within, self._facts.group_id, self.member, self._style)
         return [(one.timestamp_ms, one.text) for one in steps]

@@ -46,7 +46,7 @@ OFFSET_PROBES_MAX = 4_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """Where a page comes from: a file in a ticket is read far from the log and long after it was written."""
+    """The origin of a page: a file in a ticket is read far from the log and long after it was written."""
 
     command: str
     source: str
@@ -55,7 +55,7 @@ class Provenance:
 
     @classmethod
     def now(cls, command: str, source: str, style: TimeStyle) -> Self:
-        """That of a page that is written now."""
+        """The origin of a page that is written now."""
         full = style.full(round(time.time() * 1000))
         return cls(command=command, source=source, written_at=full[:19] + full[23:])
 
@@ -164,30 +164,34 @@ def table_html(
     numbers: Sequence[int] = (),
     empty: str = "none",
     kind: str = "",
-    stacked: bool = False,
 ) -> str:
     """A table of texts and `Markup`; columns whose positions are in ``numbers`` are aligned right.
 
-    On a narrow screen a table scrolls beside its first column, or, if ``stacked``, each row becomes a block
-    whose cells bear the names of their columns: for few rows with much text. ``kind`` is a class of the page.
+    On a narrow screen each row becomes a block, whose cells bear the names of their columns, without those
+    that hold `-`. ``kind`` is a class of the page.
     """
     if not rows:
         return f"<p>{escaped(empty)}</p>"
-    labels = [f' data-label="{escaped(name)}"' if stacked and name else "" for name in headers]
+    labels = [f' data-label="{escaped(name)}"' if name else "" for name in headers]
 
     def cells(tag: str, row: Sequence[object]) -> str:
         made = [cell if isinstance(cell, Markup) else escaped(cell) for cell in row]
-        kinds = [" class=number" if at in numbers else "" for at in range(len(row))]
+        kinds = [_classes(at in numbers, cell) for at, cell in enumerate(made)]
         named = labels if tag == "td" else [""] * len(row)
         return "".join(
             f"<{tag}{kind}{label}>{cell}</{tag}>"
             for cell, kind, label in zip(made, kinds, named, strict=True)
         )
 
-    names = " ".join(name for name in (kind, "stack" if stacked else "wide") if name)
+    names = f"{kind} stack".lstrip()
     head = f"<thead><tr>{cells('th', headers)}</tr></thead>"
     body = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     return scrolling(f'<table class="{names}">{head}<tbody>\n{body}\n</tbody></table>')
+
+
+def _classes(is_number: bool, cell: str) -> str:
+    names = ["number"] * is_number + ["nothing"] * (cell == "-")
+    return f' class="{" ".join(names)}"' if names else ""
 
 
 def scrolling(content: str) -> str:

@@ -1,4 +1,4 @@
-"""Where a timeline opens: at the gravest finding, at the moment when most partitions were out of use.
+"""The moment at which a timeline opens: in the gravest finding, when most partitions were out of use.
 
 Severity decides first. Of equally severe findings it is the one within which the group was not stable for
 longest without a pause: a member that comes and goes for hours disturbs less than a minute of standstill.

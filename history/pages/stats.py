@@ -85,7 +85,7 @@ def _findings(counted: Mapping[str, int]) -> str:
     kinds = sorted(counted, key=lambda kind: (-gravity.index(RULES[kind].severity), -counted[kind], kind))
     rows = [(severity(RULES[kind].severity), kind, RULES[kind].title, f"{counted[kind]:,}") for kind in kinds]
     headers = ("", "rule", "what it is", "times")
-    return section("Findings", table_html(headers, rows, numbers=(3,), kind="rules", stacked=True))
+    return section("Findings", table_html(headers, rows, numbers=(3,), kind="rules"))
 
 
 def _over_time(found: Stats, style: TimeStyle) -> str:
@@ -191,4 +191,4 @@ def _stalls(found: Stats, style: TimeStyle) -> str:
     ]
     headers = ("group", "partition", "owner", "no commit for", "last commit", "usual interval")
     rest = len(stalls) - STALLS_SHOWN
-    return table_html(headers, rows, stacked=True) + (f"<p>and {rest:,} more</p>" if rest > 0 else "")
+    return table_html(headers, rows) + (f"<p>and {rest:,} more</p>" if rest > 0 else "")

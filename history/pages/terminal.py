@@ -72,7 +72,8 @@ def lanes_text(
     numbers = {member_id: number for number, member_id in enumerate(captions.members)}
     lanes = lanes_of(facts, numbers, begin, end)
     shown = _most_changed(captions.members, lanes)
-    named = [captions.member(member_id)[:NAME_WIDTH_MAX] for member_id in shown]
+    name_width = min(NAME_WIDTH_MAX, max(width - COLUMNS_MIN - 2, len("not stable")))
+    named = [captions.member(member_id)[:name_width] for member_id in shown]
     margin = max(map(len, [*named, "not stable"])) + 2
     columns = max(width - margin, COLUMNS_MIN)
     edges = [begin + (end - begin) * at // columns for at in range(columns + 1)]
@@ -84,7 +85,7 @@ def lanes_text(
     yield shared_noun(facts.epochs).ljust(margin) + _numbers(facts, edges)
     yield "not stable".ljust(margin) + _restless(facts, edges, signs)
     if any(term.is_takeover for term in facts.terms):
-        yield "takeovers".ljust(margin) + _takeovers(facts, edges, signs)
+        yield "failovers".ljust(margin) + _takeovers(facts, edges, signs)
     if faults:
         yield "faults".ljust(margin) + _faults(faults, edges, signs)
     for member_id, name in zip(shown, named, strict=True):
@@ -234,7 +235,7 @@ def _events(
     end: int,
     faults: Sequence[tuple[int, str]],
 ) -> Iterator[str]:
-    """Takeovers, faults and involuntary ends of sessions, in order; then the findings."""
+    """Failovers, faults and involuntary ends of sessions, in order; then the findings."""
     told = [*faults]
     told += [(term.timestamp_ms, captions.term(term)["words"]) for term in facts.terms if term.is_takeover]
     for session in facts.sessions:

@@ -1,4 +1,4 @@
-"""`timeline --html`: a group over time on one page: epochs, members, partitions, takeovers, findings.
+"""`timeline --html`: a group over time on one page: epochs, members, partitions, failovers, findings.
 
 The page draws the facts and adds nothing: its script gets only `timeline_data`, and every value in that comes
 from a row. Without a script (as ticket systems show attachments) the figures, the findings and the table of
@@ -213,7 +213,7 @@ def _body(
         parts.append(
             section(
                 f"Faults set by an operator: {len(faults):,}",
-                table_html(("time", "what"), said, stacked=True),
+                table_html(("time", "what"), said),
                 fold=True,
             )
         )
@@ -234,7 +234,7 @@ def _body(
     if len(told) < len(facts.epochs):
         heading += f" (the newest {plural(len(told), noun)} of {len(facts.epochs):,})"
     headers = (noun, "index", "time", "stable after", "why")
-    table = table_html(headers, rows, numbers=(0, 1), kind="epochs", stacked=True)
+    table = table_html(headers, rows, numbers=(0, 1), kind="epochs")
     return "\n".join((*parts, section(heading, table, fold=True)))
 
 
@@ -262,7 +262,7 @@ def figures(facts: GroupRows) -> list[tuple[str, str]]:
         (f"{shared_noun(facts.epochs)}s", f"{len(facts.epochs):,}"),
         ("members at once, at most", f"{_most_at_once(facts):,}"),
         ("partitions", f"{len(partitions):,}"),
-        ("takeovers", f"{sum(term.is_takeover for term in facts.terms):,}"),
+        ("failovers", f"{sum(term.is_takeover for term in facts.terms):,}"),
         ("not stable", duration(restless)),
         ("unowned partition-time", duration(unowned_ms)),
     ]

@@ -1,4 +1,4 @@
-"""How far a log reaches, and what must be said about a window or a moment that lies outside of it."""
+"""The extent of a log, and notes about a window or a moment that lies outside of it."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class EpochStep:
     what_if: tuple[str, ...] = ()
     """Counterfactuals where they are certain, and what is unknown about them."""
     phases: tuple[str, ...] = ()
-    """How long a classic group waited for its members and for its leader, in words."""
+    """The times that a classic group waited for its members and for its leader, in words."""
     settled_index: int | None
     """The entry after which the group was first Stable (or Empty) in this epoch; ``None``: never."""
     took_ms: int | None

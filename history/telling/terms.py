@@ -128,8 +128,10 @@ def term_start_of(entry: Entry) -> TermStartValue | None:
     return None
 
 
-def terms_text(found: Sequence[KeptTerm], *, width: int = 120, style: TimeStyle = LOCAL) -> Iterator[str]:
-    """The terms as a table, one row per term."""
+def terms_text(
+    found: Sequence[KeptTerm], *, width: int | None = None, style: TimeStyle = LOCAL
+) -> Iterator[str]:
+    """The terms as a table that fits the width, one row per term."""
     rows = [
         (
             shard_name(one.shard),
@@ -143,4 +145,4 @@ def terms_text(found: Sequence[KeptTerm], *, width: int = 120, style: TimeStyle 
         )
         for one in found
     ]
-    yield from table(HEADERS, rows, width, is_ruled=True)
+    yield from table(HEADERS, rows, width)

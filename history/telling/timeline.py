@@ -68,9 +68,9 @@ def _row(step: Step) -> TimelineRow:
 
 
 def timeline_text(
-    rows: Sequence[TimelineRow], *, width: int = 100, style: TimeStyle = LOCAL
+    rows: Sequence[TimelineRow], *, width: int | None = None, style: TimeStyle = LOCAL
 ) -> Iterator[str]:
-    """A table ``width`` characters wide; the date is above it if all rows share one."""
+    """A table that fits the width; the date is above it if all rows share one."""
     if not rows:
         return
     days = {style.full(row.timestamp_ms)[:10] for row in rows if row.timestamp_ms >= 0}
@@ -90,7 +90,7 @@ def timeline_text(
     ]
     nouns = {row.noun for row in rows if row.epoch is not None}
     noun = nouns.pop() if len(nouns) == 1 else HEADERS[0]
-    yield from table((noun, *HEADERS[1:]), cells, width, is_ruled=True)
+    yield from table((noun, *HEADERS[1:]), cells, width)
 
 
 def row_text(row: TimelineRow, style: TimeStyle = LOCAL) -> Iterator[str]:

@@ -92,7 +92,7 @@ class PushConsumerCore:
         self._place = 0
         self._has_answer = False
         self.next_ms: int | None = None
-        """When `time_passed` is due; None if it is not."""
+        """The time at which `time_passed` is due; None if it is not."""
 
     def begin(self) -> list[Action]:
         """Start, or resume after `GiveUp`."""

@@ -122,7 +122,7 @@ class PushGroup:
 
     @property
     def next_ms(self) -> int | None:
-        """When `PushMoment.TIME_PASSED` is due; None if nothing is."""
+        """The time at which `PushMoment.TIME_PASSED` is due; None if nothing is."""
         times = [session.due_ms for session in self._sessions.values()]
         times += self._absent.values()
         if self._held_until_ms is not None:
@@ -182,7 +182,7 @@ class PushGroup:
         self._stop_all(builder)
 
     def _why_not(self, builder: PushDecisionBuilder, consumer_id: str) -> str:
-        """Why the consumer cannot register; empty if it can."""
+        """The reason why the consumer cannot register; empty if it can."""
         if not builder.consumers:
             refused = self._others.refusal(self.group_id)
             return "" if refused is None else refused.why
@@ -416,7 +416,7 @@ def _problem(
     owned: tuple[PushPartitions, ...],
     has_offsets: bool,
 ) -> str:
-    """Why the answer makes its Ping a failed one; empty if it does not."""
+    """The reason why the answer makes its Ping a failed one; empty if it does not."""
     expected = set(partitions_of(owned))
     if answer.num_partition != len(expected):
         return f"it consumes {answer.num_partition} partitions instead of {len(expected)}"

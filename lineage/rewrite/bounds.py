@@ -55,7 +55,7 @@ def bytes_of_others(value: RewriteGroupValue, group: LiveGroup, consumer_id: str
 
 
 def shared_out(topics: Mapping[str, Topic], partitions_max: int) -> dict[str, int]:
-    """How many partitions of each topic are shared out: in order, as long as there is room."""
+    """The number of partitions of each topic that are shared out: in order, as long as there is room."""
     shared = {}
     for name, (_, count) in topics.items():
         shared[name] = min(count, partitions_max)

@@ -181,7 +181,7 @@ class RewriteConsumerCore:
         return self._sent
 
     def _patience_ms(self, request: Message) -> float:
-        """How long a request waits for its answer."""
+        """The time that a request waits for its answer."""
         session_ms = self._settings.session_timeout_ms
         if isinstance(request, JoinGroupRequest):
             return session_ms * self._settings.join_sessions

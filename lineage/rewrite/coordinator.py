@@ -313,7 +313,7 @@ class RewriteCoordinator(ABC):
         return RewriteError.NONE
 
     def _refusal_of_id(self, group_id: str, group: LiveGroup) -> RewriteError:
-        """Why a group without consumers cannot have its id, as an error."""
+        """The error if a group without consumers cannot have its id."""
         refused = self._others.refusal(group_id) if not group.sessions else None
         if refused is None:
             return RewriteError.NONE

@@ -1,4 +1,4 @@
-"""When the sessions of consumers end: one heap for all groups of a shard.
+"""The ends of the sessions of consumers: one heap for all groups of a shard.
 
 A heartbeat only moves its session's deadline. The heap has one entry for each session, which may be early; it
 is looked at again then.
@@ -23,7 +23,7 @@ class SessionDeadlines:
 
     @property
     def next_ms(self) -> float | None:
-        """When `passed` may find something; it may also find nothing."""
+        """The time at which `passed` may find something; it may also find nothing."""
         return self._heap[0][0] if self._heap else None
 
     def arm(self, group_id: str, consumer_id: str, session: RewriteSession, now: Now) -> None:

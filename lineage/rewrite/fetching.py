@@ -117,7 +117,7 @@ class Fetching:
 
     @property
     def runs(self) -> dict[Partition, Subroutine]:
-        """Which subroutine runs for each partition."""
+        """The subroutine that runs for each partition."""
         return {one: place.runs for one, place in self._places.items()}
 
     @property
@@ -265,7 +265,7 @@ class Fetching:
                 place.due_ms = now_ms + self._rules.backoff_ms
 
     def _result(self, one: Partition, place: _Place, answer: Any) -> FetchResult:
-        """How the request ended for a partition. What was found is kept."""
+        """The result of the request for a partition; records that were found are kept."""
         if answer is None or answer.error_code:
             is_outside = answer is not None and answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             is_fetch = place.runs is Subroutine.FETCH

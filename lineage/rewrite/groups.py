@@ -84,7 +84,7 @@ class RewriteSession:
     deadline_ms: float | None
     connection: object = None
     queued_ms: float | None = None
-    """When the coordinator looks at the deadline next."""
+    """The time at which the coordinator looks at the deadline next."""
 
     def expiry(self, consumer_id: str) -> Expiry:
         """The times that prove that the session has ended."""
@@ -291,7 +291,7 @@ def _beginning(text: str, bytes_max: int) -> str:
 
 
 def differences(value: RewriteGroupValue, topics: Topics) -> list[Reason]:
-    """Why the group's topics demand another generation: each whose partitions are not those shared out."""
+    """The topics that demand another generation: each whose partitions are not those shared out."""
     found = []
     for topic in value.topics:
         topic_id, now = topics.get(topic.name, NO_TOPIC)

@@ -37,7 +37,7 @@ from quorate.commands.verdict import name_of, verdict_of
 from quorate.commands.views import ask_views
 from quorate.errors import CommandError, ExitCode
 from quorate.http_client import HttpRefused, ask_json, first_of, node_url
-from quorate.output import print_json
+from quorate.output import print_json, say
 
 app = CommandGroup(
     "Show the cluster, transfer leadership, drain nodes, upgrade, and kill, pause or restart nodes."
@@ -107,11 +107,11 @@ def transfer(
     if undo:
         was_asked = answer["was_asked"]
         of_whom = "no transfer of it was in force" if was_asked is None else f"node {was_asked} was asked for"
-        print(f"balancing chooses the leader of {name} again; {of_whom}")
+        say(f"balancing chooses the leader of {name} again; {of_whom}")
         return
     old, new = answer["was_leader"], answer["leader_id"]
     if new is None:
-        print(f"node {old} transferred {name}; its new leader is not known yet")
+        say(f"node {old} transferred {name}; its new leader is not known yet")
         return
     before = f"already leads {name}" if new == old else f"leads {name} now; node {old} did"
     before = f"leads {name} now; it had no leader" if old is None else before
@@ -121,7 +121,8 @@ def transfer(
         lasts = (
             "balancing will take the shard back: the format level is too old, see `quorate cluster upgrade`"
         )
-    print(f"node {new} {before}\n{lasts}")
+    say(f"node {new} {before}")
+    say(lasts)
 
 
 @app.command("drain")
@@ -149,7 +150,7 @@ def drain(
     if json:
         print_json({**answer, "may_stop": True, "sentence": sentence})
     else:
-        print(sentence)
+        say(sentence)
 
 
 @app.command("undrain")
@@ -169,7 +170,7 @@ def undrain(
     if json:
         print_json(answer)
     else:
-        print(f"node {node_id} is not drained: it gets its shards back (leader.balance.delay.ms)")
+        say(f"node {node_id} is not drained: it gets its shards back (leader.balance.delay.ms)")
 
 
 @app.command("upgrade")
@@ -185,7 +186,7 @@ def upgrade(
     if json:
         print_json(answer)
         return
-    print(f"the cluster writes format level {answer['format_level']}")
+    say(f"the cluster writes format level {answer['format_level']}")
 
 
 def raise_format_level(urls: str, timeout_s: float) -> Any:
@@ -278,4 +279,4 @@ def _ask_supervisor(command: str, node_id: int, data: Path, json: bool) -> None:
     if json:
         print_json(answer["node"])
     else:
-        print(answer["said"])
+        say(answer["said"])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from quorate.commands.options import Json, option
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json, unwritten_file
+from quorate.output import notify, print_json, say, unwritten_file
 
 if TYPE_CHECKING:
     from quorate.demo.scene import Result
@@ -51,7 +51,7 @@ def demo(
         if keep is None and not is_evidence:
             shutil.rmtree(directory, ignore_errors=True)
         elif is_evidence:
-            print(f"the files are kept in {directory}", file=sys.stderr)
+            notify(f"the files are kept in {directory}")
     if json:
         print_json(result.as_dict())
     else:
@@ -77,12 +77,12 @@ def _demo_directory(keep: Path | None) -> Path:
 
 def _print_ending(result: Result, keep: Path | None) -> None:
     held = sum(claim.held for claim in result.claims)
-    print(f"\n{held} of {len(result.claims)} claims held, in {result.seconds:.1f} s.", end=" ")
+    say()
+    further = "Look further:" if keep else "Keep the files with `quorate demo --keep DIR` to look further."
+    say(f"{held} of {len(result.claims)} claims held, in {result.seconds:.1f} s. {further}")
     if keep is None:
-        print("Keep the files with `quorate demo --keep DIR` to look further.")
         return
     cluster = keep / "cluster"
-    print("Look further:")
     print(f"  quorate log compare {cluster}")
     print(f"  quorate log explain {cluster} billing")
     print(f"  quorate log dump {cluster} --group billing")

@@ -13,7 +13,7 @@ from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, print_table, put, terminal_width
 
 INSTALLED = "share/doc/quorate/*.md"
-"""Where the wheel puts the pages, below the environment's directory (pyproject.toml, data-files)."""
+"""The wheel puts the pages here, below the environment's directory (pyproject.toml, data-files)."""
 
 _SENTENCE_END = re.compile(r"(?<=\.)\s+(?=[A-Z`\"\[])")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")

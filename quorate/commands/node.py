@@ -15,7 +15,7 @@ import typer.core
 
 from quorate.commands.options import CommandGroup, Json, flag, option
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json
+from quorate.output import print_json, say
 
 if TYPE_CHECKING:
     from raftlog.storage.directory import NodeIdentity
@@ -130,8 +130,8 @@ def format_directory(
         fields = {"cluster_id": identity.cluster_id, "node_id": node_id, "voters": list(voters)}
         print_json({**fields, "shards": shards, "data": str(data), "incarnation": identity.incarnation})
         return
-    print(f"{data} is node {node_id} of cluster {identity.cluster_id}, {shards} shards")
-    print("\n".join(_next_steps(data, identity)))
+    say(f"{data} is node {node_id} of cluster {identity.cluster_id}, {shards} shards")
+    print("\n".join(_next_steps(data, identity)))  # commands to copy: not wrapped
 
 
 def _next_steps(data: Path, identity: NodeIdentity) -> list[str]:

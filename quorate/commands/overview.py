@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from history.render import duration
 from quorate.commands.verdict import (
     ClusterVerdict,
     Views,
-    duration,
     leader_of,
     requests_in_force,
     shard_of_view,
@@ -23,12 +23,12 @@ from quorate.output import print_table, say
 
 def print_cluster(url: str, document: Mapping[str, Any], views: Views, verdict: ClusterVerdict) -> None:
     """Print the overview; `document` is the view of the node at `url`, `views` has all of them."""
-    print(f"cluster {document['cluster_id']}, seen by node {document['node_id']} at {url}")
-    print(f"format level {document['format_level']}")
-    print()
+    say(f"cluster {document['cluster_id']}, seen by node {document['node_id']} at {url}")
+    say(f"format level {document['format_level']}")
+    say()
     rows = [_node_row(node, views) for node in document["nodes"]]
     print_table(("NODE", "KAFKA", "HTTP", "RELEASE", "UP", "LINK"), rows)
-    print()
+    say()
     ids = [node["node_id"] for node in document["nodes"]]
     shards = [_shard_row(number, ids, views) for number in (row["shard"] for row in document["shards"])]
     print_table(("SHARD", "LEADER", "TERM", "COMMITTED", *(f"NODE {node_id}" for node_id in ids)), shards)

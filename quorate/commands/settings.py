@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-from history.columns import wrapped
 from quorate.commands.options import Json, argument
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json, print_table, say, terminal_width
+from quorate.output import print_json, print_table, say
 
 if TYPE_CHECKING:
     from cluster.settings import Setting
@@ -68,13 +66,9 @@ def _show(setting: Setting) -> None:
         ("set it", f"quorate node {flag} {sample}, {variable}={sample}, or in the file of --config"),
         ("", f"quorate up --set {setting.name}={sample}"),
     ]
-    width = terminal_width(sys.stdout)
     for title, text in lines:
         if text:
-            first, *rest = wrapped(text, width if width is None else max(width - 11, 1))
-            say(f"  {title:9}{first}".rstrip())
-            for line in rest:
-                say(f"           {line.strip()}")
+            say(f"  {title:9}{text}")
 
 
 def _document(setting: Setting) -> dict[str, Any]:

@@ -129,7 +129,7 @@ def describe(
     for place, name in enumerate(names):
         topic, size = topics[name], plural(topics[name].num_partitions, "partition")
         if place:
-            print()
+            say()
         say(f"topic {name}: id {topic_id_text(topic.topic_id)}, {size}")
         led: dict[int, list[int]] = {}
         for number, leader in enumerate(topic.leaders):

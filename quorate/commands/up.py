@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import signal
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -20,51 +20,56 @@ from quorate.commands.options import (
     without_log_head,
 )
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json
+from quorate.output import notify, print_json, say
 
 if TYPE_CHECKING:
     from cluster.launching.launcher import ClusterProcess, NodeProcess
 
 DEFAULT_PORT = 9092
+DEFAULT_HTTP_PORT = 8092
 UPGRADE_S = 5.0
 SCRATCH_LOG = {"scratch.log.enable": "true"}
 
 
+Data = Annotated[Path, option("--data", "DIR", "The cluster's directory, created if it does not exist.")]
+Nodes = Annotated[
+    int | None,
+    option(
+        "--nodes",
+        "N",
+        "Number of nodes: 1, 3 or 5. Default: that of an existing directory, otherwise 1.",
+        min=1,
+    ),
+]
+Port = Annotated[
+    int,
+    option(
+        "--port",
+        "PORT",
+        "Kafka port of node 1; the others use the ports that follow. 0: any free ports.",
+        min=0,
+        max=65535,
+    ),
+]
+HttpPort = Annotated[
+    int,
+    option(
+        "--http-port", "PORT", "HTTP port of node 1, as with --port. 0: any free ports.", min=0, max=65535
+    ),
+]
+Topics = Annotated[
+    list[str] | None, option("--topic", "NAME:PARTITIONS", "Create the topic if it does not exist.")
+]
+Set = Annotated[list[str] | None, option("--set", "KEY=VALUE", "A setting, see `quorate settings`.")]
+
+
 def up(
-    data: Annotated[
-        Path, option("--data", "DIR", "The cluster's directory, created if it does not exist.")
-    ] = DEFAULT_DATA,
-    nodes: Annotated[
-        int | None,
-        option(
-            "--nodes",
-            "N",
-            "Number of nodes: 1, 3 or 5. Default: that of an existing directory, otherwise 1.",
-            min=1,
-        ),
-    ] = None,
-    port: Annotated[
-        int,
-        option(
-            "--port",
-            "PORT",
-            "Kafka port of node 1; the others use the ports that follow. 0: any free ports.",
-            min=0,
-            max=65535,
-        ),
-    ] = DEFAULT_PORT,
-    http_port: Annotated[
-        int,
-        option(
-            "--http-port", "PORT", "HTTP port of node 1, as with --port. 0: any free ports.", min=0, max=65535
-        ),
-    ] = 8092,
-    topic: Annotated[
-        list[str] | None, option("--topic", "NAME:PARTITIONS", "Create the topic if it does not exist.")
-    ] = None,
-    settings: Annotated[
-        list[str] | None, option("--set", "KEY=VALUE", "A setting, see `quorate settings`.")
-    ] = None,
+    data: Data = DEFAULT_DATA,
+    nodes: Nodes = None,
+    port: Port = DEFAULT_PORT,
+    http_port: HttpPort = DEFAULT_HTTP_PORT,
+    topic: Topics = None,
+    settings: Set = None,
     json: Json = False,
 ) -> None:
     """Run a cluster on this machine until Ctrl-C: one node, or several.
@@ -86,20 +91,32 @@ def up(
     wanted = SCRATCH_LOG | {"faults.enable": "true"} | parse_settings(settings or [])
     from cluster.launching.launcher import LaunchError, cluster_size, prepare_cluster
 
-    previous = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        size = cluster_size(data)
-        num_nodes = nodes or size or 1
-        if num_nodes > 1:
-            wanted = {"launcher.dir": str(data.resolve())} | wanted
-        cluster = prepare_cluster(data, num_nodes, kafka_port=port, http_port=http_port, settings=wanted)
+    with _sigterm_interrupts():
         try:
-            run = _run_one if num_nodes == 1 else _run_several
-            run(cluster, topics, lambda: _on_ready(cluster, json, wanted, is_new=size is None))
-        finally:
-            cluster.kill()  # processes that still run after a failure
-    except LaunchError as error:
-        raise launch_failure(error) from error
+            size = cluster_size(data)
+            num_nodes = nodes or size or 1
+            if num_nodes > 1:
+                wanted = {"launcher.dir": str(data.resolve())} | wanted
+            cluster = prepare_cluster(data, num_nodes, kafka_port=port, http_port=http_port, settings=wanted)
+            try:
+                run = _run_one if num_nodes == 1 else _run_several
+                run(cluster, topics, lambda: _on_ready(cluster, json, wanted, is_new=size is None))
+            finally:
+                cluster.kill()  # processes that still run after a failure
+        except LaunchError as error:
+            raise launch_failure(error) from error
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """Treat SIGTERM as Ctrl-C."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
     finally:
         signal.signal(signal.SIGTERM, previous)
 
@@ -123,11 +140,7 @@ def _run_several(
         _create_topics(cluster.bootstrap, topics)
         print_ready()
 
-    Supervisor(cluster, _show).run(on_ready)
-
-
-def _show(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    Supervisor(cluster, notify).run(on_ready)
 
 
 def _create_topics(bootstrap: str, topics: list[tuple[str, int]]) -> None:
@@ -142,10 +155,9 @@ def _create_topics(bootstrap: str, topics: list[tuple[str, int]]) -> None:
             if name not in present:
                 client.create_topic(name, num_partitions)
             elif present[name] != num_partitions:
-                print(
+                notify(
                     f"topic {name} already has {present[name]} partitions; grow it with `quorate topics "
-                    f"grow {name}:{num_partitions}`",
-                    file=sys.stderr,
+                    f"grow {name}:{num_partitions}`"
                 )
 
 
@@ -157,7 +169,9 @@ def _on_ready(cluster: ClusterProcess, json: bool, settings: dict[str, str], *, 
         try:
             raise_format_level(",".join(node.url for node in cluster.nodes), UPGRADE_S)
         except CommandError as error:
-            _show(f"the cluster still writes the oldest format: {error}; `quorate cluster upgrade` raises it")
+            notify(
+                f"the cluster still writes the oldest format: {error}; `quorate cluster upgrade` raises it"
+            )
     _print_ready(cluster, json, settings)
 
 
@@ -167,31 +181,31 @@ def _print_ready(cluster: ClusterProcess, json: bool, settings: dict[str, str]) 
     if json:
         print_json(cluster.as_dict())
         return
-    print(f"ready: bootstrap.servers={cluster.bootstrap}", flush=True)
+    say(f"ready: bootstrap.servers={cluster.bootstrap}", now=True)
     if load_settings(None, {}, settings).scratch_log_enable:
-        print("  messages are kept in memory, and are NOT DURABLE (scratch.log.enable)")
+        say("  messages are kept in memory, and are NOT DURABLE (scratch.log.enable)")
     for name in cluster.nodes[0].lineage_ports:
         places = ",".join(f"{node.host}:{node.lineage_ports[name]}" for node in cluster.nodes)
-        print(f"  the {name} protocol (`quorate docs generations`) is served at {places}")
+        say(f"  the {name} protocol (`quorate docs generations`) is served at {places}")
     if len(cluster.nodes) == 1:
         node = cluster.nodes[0]
-        print(f"  HTTP     {node.url}")
-        print(f"  data     {node.data}")
+        say(f"  HTTP     {node.url}")
+        say(f"  data     {node.data}")
         _print_variable(cluster)
-        print(f"  process  {node.pid}; Ctrl-C stops it", flush=True)
+        say(f"  process  {node.pid}; Ctrl-C stops it", now=True)
         return
     for node in cluster.nodes:
-        print(f"  node {node.node_id}   Kafka {node.bootstrap}   HTTP {node.url}   process {node.pid}")
-    print(f"  data     {cluster.data}")
+        say(f"  node {node.node_id}   Kafka {node.bootstrap}   HTTP {node.url}   process {node.pid}")
+    say(f"  data     {cluster.data}")
     _print_variable(cluster)
     where = "" if cluster.data == DEFAULT_DATA.resolve() else f" --data {cluster.data}"
-    print(f"  `quorate cluster kill 2{where}` kills a node; Ctrl-C stops all of them", flush=True)
+    say(f"  `quorate cluster kill 2{where}` kills a node; Ctrl-C stops all of them", now=True)
 
 
 def _print_variable(cluster: ClusterProcess) -> None:
     """Say how other commands find a cluster that is not at the usual addresses."""
     if cluster.nodes[0].port != DEFAULT_PORT:
-        print(f"  export {BOOTSTRAP_VARIABLE}={cluster.bootstrap} tells other terminals")
+        say(f"  export {BOOTSTRAP_VARIABLE}={cluster.bootstrap} tells other terminals")
 
 
 def _await_end(process: NodeProcess) -> None:
@@ -206,7 +220,3 @@ def _await_end(process: NodeProcess) -> None:
             hint=f"its log is {process.data / 'node.log'}; the same command starts it again",
             code=ExitCode.NODE_STOPPED,
         )
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

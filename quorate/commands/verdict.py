@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from history.render import duration
 from quorate.errors import ExitCode
 
 Views = Mapping[int, Mapping[str, Any]]
@@ -203,12 +204,3 @@ def _of_followers(number: int, leading: Mapping[str, Any], away: set[int]) -> li
             how = f" ({mode})" if mode != "replicating" else ""
             problems.append(f"node {row['node_id']} is {lag} entries behind in {name_of(number)}{how}")
     return problems
-
-
-def duration(elapsed_ms: float) -> str:
-    """A duration in its largest suitable unit: `40 s`, `12 min`, `3 h`, `5 d`."""
-    seconds = int(elapsed_ms / 1000)
-    for unit_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= 2 * unit_s:
-            return f"{seconds // unit_s} {unit}"
-    return f"{seconds} s"

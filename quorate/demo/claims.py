@@ -45,7 +45,7 @@ def acknowledged_commits(
 def all_in_the_logs(
     acknowledged: Sequence[tuple[Key, int]], logs: Mapping[str, Mapping[Key, Sequence[Commit]]]
 ) -> Claim:
-    """Whether every acknowledged commit is in every node's log; `logs` is by the node's name."""
+    """The claim that every acknowledged commit is in every node's log; `logs` is by the node's name."""
     text = f"every one of the {len(acknowledged):,} acknowledged commits is in each of the {len(logs)} logs"
     if not acknowledged:
         return Claim(text, "no commit was acknowledged")
@@ -61,7 +61,7 @@ def all_in_the_logs(
 def final_offsets_match(
     acknowledged: Sequence[tuple[Key, int]], replayed: Mapping[Key, int], *, num_partitions: int
 ) -> Claim:
-    """Whether the replayed offset of each partition is the last acknowledged one."""
+    """The claim that the replayed offset of each partition is the last acknowledged one."""
     newest: dict[Key, int] = {}
     for key, offset in acknowledged:
         newest[key] = max(offset, newest.get(key, -1))
@@ -79,7 +79,7 @@ def final_offsets_match(
 def no_partition_moved(
     before: Mapping[str, frozenset[int]], after: Mapping[str, ConsumerEvidence], since_ms: int
 ) -> Claim:
-    """Whether no partition changed its owner, and no client had a callback, since `since_ms`."""
+    """The claim that no partition changed its owner, and no client had a callback, since `since_ms`."""
     text = "no partition moved, no client saw a revocation or a loss"
     against = _callbacks(before, after, since_ms)
     against += [
@@ -91,7 +91,7 @@ def no_partition_moved(
 
 
 def nothing_noticed(before: Mapping[str, int], after: Mapping[str, ConsumerEvidence], since_ms: int) -> Claim:
-    """Whether no callback and no failed commit occurred since `since_ms`.
+    """The claim that no callback and no failed commit occurred since `since_ms`.
 
     `before` is the number of failed commits up to then, by client.
     """

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from typing import TextIO
 
-from quorate.output import use_colour
+from history.columns import wrapped
+from quorate.output import painted, terminal_width, use_colour
 
 PLAIN_PAUSE_S = 0.5
 
-_BOLD, _DIM, _GREEN, _RED, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[32m", "\x1b[31m", "\x1b[0m"
+_BOLD, _GREEN, _RED, _PLAIN = "\x1b[1m", "\x1b[32m", "\x1b[31m", "\x1b[0m"
 _ERASE_LINE = "\r\x1b[2K"
 
 
@@ -39,11 +41,11 @@ class Display:
     def step(self, text: str) -> None:
         """Start a chapter: the next action, with the seconds since the start."""
         elapsed_s = time.monotonic() - self._started_s
-        self.raw(f"{self._paint(_DIM, f'{elapsed_s:5.1f} s')}  {self._paint(_BOLD, text)}")
+        self._print(f"{elapsed_s:5.1f} s  {text}", lambda line: f"{_BOLD}{line}{_PLAIN}")
 
     def line(self, text: str = "") -> None:
         """Print a line that belongs to the chapter."""
-        self.raw(f"         {text}" if text else "")
+        self._print(f"         {text}" if text else "")
 
     def live(self, text: str, *, change: str) -> None:
         """Redraw the live line; without a terminal, print it when `change` (the untimed part) changes."""
@@ -59,17 +61,18 @@ class Display:
 
     def claim(self, held: bool, text: str) -> None:
         """Print a claim and whether it held."""
-        mark = (
-            self._paint(_GREEN, self._good_mark) if held else self._paint(_RED, self._bad_mark + " NOT TRUE:")
-        )
-        self.raw(f"       {mark} {text}")
+        mark = self._good_mark if held else f"{self._bad_mark} NOT TRUE:"
+        code = _GREEN if held else _RED
+        self._print(f"       {mark} {text}", lambda line: line.replace(mark, f"{code}{mark}{_PLAIN}", 1))
 
-    def raw(self, text: str) -> None:
-        """Print a line without indentation (rows of a table)."""
+    def row(self, text: str) -> None:
+        """Print a line of a table."""
+        self._print(text, painted)
+
+    def _print(self, text: str, paint: Callable[[str], str] = str) -> None:
+        """Print a line, wrapped to the terminal; `paint` adds colours to each line where they are wanted."""
         if self._live_shown:
             self._stream.write(_ERASE_LINE)
             self._live_shown = False
-        print(text, file=self._stream, flush=True)
-
-    def _paint(self, code: str, text: str) -> str:
-        return f"{code}{text}{_PLAIN}" if self._colour else text
+        for line in wrapped(text, terminal_width(self._stream)):
+            print(paint(line) if self._colour else line, file=self._stream, flush=True)

@@ -6,7 +6,7 @@ none of its own.
 
 from __future__ import annotations
 
-import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +20,7 @@ from history.telling.story import TermStep
 from history.telling.timeline import timeline, timeline_text
 from quorate.demo.claims import Claim, acknowledged_commits, all_in_the_logs, final_offsets_match
 from quorate.demo.evidence import ConsumerEvidence
-
-WIDTH_WITHOUT_TERMINAL = 120
+from quorate.output import terminal_width
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +70,12 @@ def prove(
             says_who_led(explanation, takeovers),
         ),
         num_acknowledged=len(acknowledged),
-        timeline=tuple(
-            timeline_text(
-                timeline(explanation), width=shutil.get_terminal_size((WIDTH_WITHOUT_TERMINAL, 24)).columns
-            )
-        ),
+        timeline=tuple(timeline_text(timeline(explanation), width=terminal_width(sys.stdout))),
     )
 
 
 def _same(comparison: Comparison, data: Path) -> Claim:
-    """Whether the logs are proven equal: both hashes are known for all nodes, in every shard."""
+    """The claim that the logs are equal: both hashes are known for all nodes, in every shard."""
     entries = sum(shard.common_index or 0 for shard in comparison.shards)
     text = (
         f"the {len(comparison.members)} logs are the same: chain and state hash of all "
@@ -93,7 +88,7 @@ def _same(comparison: Comparison, data: Path) -> Claim:
 
 
 def says_who_led(explanation: Explanation, takeovers: Sequence[Takeover]) -> Claim:
-    """Whether all observed takeovers are in the log, in order."""
+    """The claim that all observed takeovers are in the log, in order."""
     said = [
         Takeover(step.previous_leader, step.node_id)
         for step in explanation.steps

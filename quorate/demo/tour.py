@@ -255,7 +255,7 @@ class Tour:
             scene.claim(claim)
         self._display.step("Every epoch of the group, and who led: when, why, who owned what")
         for line in proof.timeline:
-            self._display.raw(line)
+            self._display.row(line)
 
 
 def _start(node: NodeProcess) -> None:

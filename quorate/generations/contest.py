@@ -24,9 +24,9 @@ POLL_INTERVAL_MS: Final = 15_000
 COMMIT_MS: Final = 5_000
 """Kafka's default of auto.commit.interval.ms, for all that commit in an interval."""
 METADATA_MS: Final = 30_000
-"""How often a client asks for the topics' numbers of partitions."""
+"""The interval at which a client asks for the topics' numbers of partitions."""
 POLL_MS: Final = 500.0
-"""How long a poll of a program that is not slow takes: work on what it got, and the call itself."""
+"""The time that a poll of a program that is not slow takes: work on what it got, and the call itself."""
 
 
 class Player(Protocol):
@@ -37,7 +37,7 @@ class Player(Protocol):
     is_variant: bool
     """Whether it is a variant of the last player before it that is none."""
     idea: str
-    """How partitions change hands in it, in a sentence; empty for a variant.
+    """A sentence about how partitions change hands in it; empty for a variant.
 
     A protocol that replaced another one has `why`, too."""
 
@@ -66,7 +66,7 @@ class PlayerResult:
     ledger: Ledger
     figures: RunFigures
     why: str = ""
-    """Why it replaced the protocol before it."""
+    """The reason why it replaced the protocol before it."""
     is_variant: bool = False
 
 

@@ -80,7 +80,7 @@ KINDS: Final[Mapping[type[ScheduledEvent], int]] = {
     KillCoordinator: 1,
     GrowTopic: 1,
 }
-"""How often each kind of event is drawn, relative to the others."""
+"""The frequency of each kind of event, relative to the others."""
 
 
 @dataclass(frozen=True, slots=True)

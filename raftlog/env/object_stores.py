@@ -38,13 +38,13 @@ REQUEST_SECONDS: Final = 20.0
 """A store that sends nothing for so long has lost the request."""
 
 ATTEMPTS_MAX: Final = 4
-"""How often one request is made in all; the pauses between them grow."""
+"""The number of times that one request is made in all; the pauses between them grow."""
 
 RETRY_SECONDS_MAX: Final = 60.0
 """Stores that bound repeated requests by time stop after it."""
 
 LISTING_MS: Final = 10_000.0
-"""How long the listing of a folder is remembered: readers ask for thousands of its names."""
+"""The time for which the listing of a folder is remembered: readers ask for thousands of its names."""
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 SCHEMES: Final = ("s3", "gs", "abfs", "abfss", "hdfs", "file")

@@ -179,7 +179,7 @@ class AgreedClock:
         return min(round(min(offset_ms, self._said_ms) + now_ms), self.wall_at(now_ms))
 
     def status(self) -> dict[str, Any]:
-        """Whether a majority is known, and how far apart the clocks are; JSON-ready."""
+        """A JSON-ready view: whether a majority is known, and how far apart the clocks are."""
         wall_ms, past_ms = self.wall_ms(), self.past_ms()
         return {
             "is_agreed": self._stamps.offset_ms is not None,

@@ -1,4 +1,4 @@
-"""Whether the disk of a shard has room for more entries."""
+"""Watches whether the disk of a shard has room for more entries."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ from wire.schema import Message
 WAY_MS: Final = 10.0
 """The longest way of a request or an answer that is on time."""
 LATE_MS: Final = 4_000.0
-"""How late an answer may be: longer than the clients wait for it."""
+"""The delay that an answer may have: longer than the clients wait for it."""
 GROUP: Final = "g"
 SESSION_MS: Final = 6_000
 INTERVAL_MS: Final = 2_000
@@ -79,7 +79,7 @@ SERVED: Final = ApiVersionsResponse(
 
 @dataclass(frozen=True)
 class NetworkFaults:
-    """How often each request meets a fault, each from 0 to 1."""
+    """The probability, from 0 to 1, that a request meets each fault."""
 
     cut: float = 0.0
     """The connection ends before the node has the request."""
@@ -111,7 +111,7 @@ class Link:
         """Requests behind one that is not answered yet, with their faults."""
         self.is_busy = False
         self.free_ms = 0.0
-        """When the last answer has arrived; answers do not overtake each other."""
+        """The time at which the last answer has arrived; answers do not overtake each other."""
 
 
 @dataclass
@@ -189,7 +189,7 @@ class ModelCluster:
         self.met: Counter[str] = Counter()
         """NetworkFaults that were injected, and errors that the coordinator answered."""
         self.log: list[str] = []
-        """What the coordinator was asked, for a person who reads a failure."""
+        """The requests to the coordinator, for a person who reads a failure."""
         self.after_request: list[Callable[[], None]] = []
         """Called when the coordinator has handled a request, or time has passed for it."""
         self.on_farewell: Callable[[str], None] = lambda member_id: None

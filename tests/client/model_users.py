@@ -55,7 +55,7 @@ class UserError(Exception):
 
 @dataclass
 class Habits:
-    """How the users' code behaves at present."""
+    """The present behaviour of the users' code."""
 
     callback_ms: float = 0.0
     """The longest time that a callback takes."""
@@ -77,7 +77,7 @@ class Group:
         """The offset before which every record was handed out by some poll()."""
         self.committed: dict[TopicPartition, int] = {}
         self.errors: Counter[str] = Counter()
-        """What the programs met."""
+        """The errors that the programs met."""
         cluster.after_request.append(self.check_owners)
         cluster.on_farewell = self._check_farewell
         cluster.world.after_entry.append(self._check_commits)
@@ -173,16 +173,16 @@ class User:
         self.rng = group.cluster.rng
         self.commits = self.rng.choice(COMMITS)
         self.holds: set[TopicPartition] = set()
-        """What the program believes to have."""
+        """The partitions that the program believes to have."""
         self.next_offset: dict[TopicPartition, int] = {}
         self.orders: deque[Callable[[], Steps[None]]] = deque()
-        """What the program does before its next poll()."""
+        """The calls that the program makes before its next poll()."""
         self.is_closing = False
         self.is_closed = False
         self.is_stuck = False
         """Whether a callback of poll() runs that never returns."""
         self.limit_ms = 0.0
-        """When unsubscribe() or close() ends at the latest."""
+        """The time at which unsubscribe() or close() ends at the latest."""
         self.wall_ms = 1_700_000_000_000
         self._frozen_until_ms = 0.0
         self._agenda = group.cluster.agenda

@@ -33,7 +33,7 @@ Situation = Callable[[StagedGroup], str]
 
 
 def _applied(added: list[Callable[[], int]]) -> int:
-    """How often a fault was applied that is set in a callback."""
+    """The number of times that a fault was applied that is set in a callback."""
     return added[0]() if added else 0
 
 

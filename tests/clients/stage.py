@@ -229,7 +229,7 @@ class StagedGroup:
         wait_for(condition, f"{self.client}: {what}", WITHIN_S)
 
     def members(self) -> int:
-        """How many members the coordinator has."""
+        """The number of members that the coordinator has."""
         described: dict[str, Any] = ask_json(f"{self.node.url}/v1/groups/{self.group}", 5)["group"]
         return int(described["num_members"])
 

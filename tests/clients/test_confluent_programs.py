@@ -366,7 +366,7 @@ def patterns(stage: Stage) -> Any:
 
 @program
 def callbacks_that_raise(stage: Stage) -> Any:
-    """What a callback raises, poll() raises, and the consumer goes on."""
+    """poll() raises an exception of a callback, and the consumer goes on."""
 
     def on_assign(consumer: Any, partitions: list[Any]) -> None:
         raise ArithmeticError("a defect of the program")
@@ -457,7 +457,7 @@ DIFFERENCES: Final = {
     "no group": (("ValueError",), ("nothing",)),
     "unknown setting": (("KafkaException", "_INVALID_ARG"), ("Exception",)),
 }
-"""Of `wrong_calls`: what each module does. The table in docs/client.md has them."""
+"""The answers of each module to `wrong_calls`. The table in docs/client.md has them."""
 
 CONSTANTS: Final = tuple(name for name in dir(confluent_kafka) if name.startswith(("OFFSET_", "TIMESTAMP_")))
 

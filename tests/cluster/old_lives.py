@@ -43,7 +43,7 @@ from wire.schema import Message
 
 LOOK_MS: Final = 50.0
 WORK_MS: Final = 100.0
-"""How often positions move on, and offsets are committed without auto_commit."""
+"""The interval at which positions move on, and offsets are committed without auto_commit."""
 NOTICE_MS: Final = PING_MS + 200.0
 """A push consumer notices so soon that nobody pings it any more."""
 RECENT_JOIN_MS: Final = 500.0
@@ -64,7 +64,7 @@ class Member:
     sent_ms: float = 0.0
     answered: dict[int, int] = field(default_factory=dict)
     blind_ms: float = 0.0
-    """When it was last stopped or cut off."""
+    """The time at which it was last stopped or cut off."""
 
 
 class OldLife:

@@ -109,7 +109,7 @@ class OldNodes(ThreeNodes):
         self.hosts.pop(name).kill()
 
     def owners(self) -> dict[Part, list[str]]:
-        """Who consumes each partition at this moment."""
+        """The consumers of each partition at this moment."""
         found: dict[Part, list[str]] = {}
         for name, one in self.pushed.items():
             for topic, partition in one.positions:

@@ -101,7 +101,7 @@ def test_an_admin_reply_that_only_waits_for_others_is_given_when_the_lead_is_los
 
 
 def test_nodes_follow_a_request_for_leadership_once_it_is_committed_and_after_a_restart(led: Bench) -> None:
-    """What the log holds is followed as soon as it is read, before a leader is known."""
+    """A request in the log is followed as soon as it is read, before a leader is known."""
     metadata, told = led.log(led.metadata), []
     asked = LeadershipValue(drained=(3,), asked=())
     led.metadata.duties.ask_leadership(asked, "node 3 is drained", told.append)

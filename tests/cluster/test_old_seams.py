@@ -1,4 +1,4 @@
-"""Where the older protocols meet the rest of a node: failures, disks, format level, clocks, catalog."""
+"""The older protocols meet the rest of a node: failures, disks, format level, clocks, catalog."""
 
 from __future__ import annotations
 

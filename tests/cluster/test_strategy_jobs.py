@@ -222,7 +222,7 @@ class ByHand:
 
 
 def test_the_child_is_asked_what_an_assignor_knows() -> None:
-    """Of what consumers had, topics that are not shared out any more are left out."""
+    """Topics that consumers had and that are not shared out any more are left out."""
     host, told = ByHand(), []
     settings = Settings(group_consumer_assignor_memory_max_bytes=300 << 20)
     jobs = StrategyJobs(JobSlots(host), settings, topic_id, lambda *ended: told.append(ended))

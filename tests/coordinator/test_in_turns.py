@@ -136,7 +136,7 @@ def test_a_commit_whose_later_part_would_not_fit_an_entry_is_refused_as_a_whole(
 def test_a_later_part_that_does_not_fit_after_all_gets_that_error(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was written stays and is told; the rest is refused with the reason, as is a whole commit."""
+    """The written part stays and is told; the rest is refused with the reason, as is a whole commit."""
 
     def shrink() -> None:
         monkeypatch.setattr(offsets, "DECISION_BYTES_MAX", 10)

@@ -63,7 +63,7 @@ class Offsets:
 
 
 def subscribed(world: World, group_id: str) -> set[str]:
-    """What the group's members subscribe to, by what they asked for."""
+    """The topics to which the group's members subscribe, from their requests."""
     projection = world.shard.projection
     topics: set[str] = set()
     for _, value in projection.old_groups_of(group_id):
@@ -88,7 +88,7 @@ class Schedule:
         self.clients: list[Client] = []
         self.classic: list[ClassicConsumer] = []
         self.seen: set[str] = set()
-        """What happened, so that a search which reaches too little is noticed."""
+        """The events that happened, so that a search which reaches too little is noticed."""
 
     def note(self, what: str, code: int | None) -> None:
         self.seen.add(f"{what}: {'waits' if code is None else 'ok' if not code else 'refused'}")

@@ -43,7 +43,7 @@ Exported = dict[str, set[str]]
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    """What Prometheus gets from three nodes that ship their logs; `up` is its own."""
+    """The metrics that Prometheus gets from three nodes that ship their logs; `up` is its own."""
     folder = tmp_path_factory.mktemp("scraped")
     started = launch_cluster(
         folder / "cluster", num_nodes=3, settings={"log.archive.url": f"file://{folder}/store"}

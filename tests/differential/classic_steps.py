@@ -42,7 +42,7 @@ Compare = Callable[[Step, tuple[Asked, Asked], list[Any]], bool]
 """Compares two replies and returns whether the script goes on."""
 
 MayAnswerAlone = Callable[[Asked, tuple[Any, Any]], Then | None]
-"""What follows if it is accepted that one side has a reply to a request and the other has none."""
+"""The consequences if it is accepted that one side has a reply to a request and the other has none."""
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ PARTITIONS: Final = 12
 SESSION_MS, FREQUENCY = 3_000, 6
 PING_MS, RETRIES = 800, 3
 PATIENCE_S = {"rewrite": SESSION_MS / 1000, "push": PING_MS * (RETRIES + 1) / 1000}
-"""How long a consumer may be silent before its partitions go to others."""
+"""The time that a consumer may be silent before its partitions go to others."""
 FROZEN_S = 0.3
 FAST_S = 0.5
 COMMITS_PER_S_MIN = 100
@@ -86,7 +86,7 @@ class OldConsumer:
         return read_diary(self.file)
 
     def spans(self) -> list[Span]:
-        """When it consumed what, until it was killed."""
+        """The times at which it consumed each partition, until it was killed."""
         return [
             Span(one.partition, one.member, one.start_s, min(one.end_s, self.killed_s))
             for one in self.diary.spans()
@@ -206,7 +206,7 @@ class OldGroup:
         return at_s >= to_s
 
     def doubled(self) -> list[tuple[Span, Span]]:
-        """Where a partition was consumed by two consumers and neither was silent."""
+        """The times at which two consumers consumed a partition and neither was silent."""
         spans = [(one, span) for one in self.consumers for span in one.spans()]
         found = []
         for place, (one, span) in enumerate(spans):
@@ -283,8 +283,8 @@ class OldGroup:
 
 
 def _first_heard_s(diary: Diary, since_s: float) -> float | None:
-    """When a consumer was heard after a fault: by an accepted request that was sent after it, or by a command
-    that came after its old connection had ended."""
+    """The time at which a consumer was heard after a fault: by an accepted request that was sent after it, or
+    by a command that came after its old connection had ended."""
     is_cut = False
     for event in diary.events:
         if event["at_s"] > since_s:
@@ -295,7 +295,7 @@ def _first_heard_s(diary: Diary, since_s: float) -> float | None:
 
 
 def _frozen(diary: Diary) -> list[tuple[float, float]]:
-    """When the process did not run, and then until it had read everything: the second sign of life."""
+    """The times without the process, each until the second sign of life: by then it has read everything."""
     signs = [event["at_s"] for event in diary.of("alive")]
     return [
         (before, signs[min(place + 2, len(signs) - 1)])

@@ -66,7 +66,7 @@ def rss_bytes(node: NodeProcess) -> int:
 
 
 def beats_s(member: RawMember, for_s: float) -> list[float]:
-    """How long each of the member's heartbeats took."""
+    """The time that each of the member's heartbeats took."""
     found = []
     until_s = time.monotonic() + for_s
     while time.monotonic() < until_s:

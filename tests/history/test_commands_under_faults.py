@@ -136,7 +136,7 @@ IS_MISSING = (
 )
 NOT_HERE = "not here|is missing|metadata"
 FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "nothing wrong": (lambda path: None, "nothing missing|entries|#1"),
+    "nothing wrong": (lambda path: None, "nothing missing|entries|ENTRIES|#1"),
     "torn tail": (lambda path: cut(newest(path), 3), NOTHING_TO_SAY),
     "garbage behind the tail": (
         lambda path: newest(path).write_bytes(newest(path).read_bytes() + b"QFR1 something"),

@@ -51,7 +51,7 @@ from .lineage_lives import STORIES, every_life, life, read, story
 
 
 def owners_in(value: Any) -> dict[tuple[str, int], tuple[str, SpanKind]]:
-    """Who owns what by one record, and whether it was sent Stop for it."""
+    """The owners by one record, and whether each was sent Stop."""
     owners: dict[tuple[str, int], tuple[str, SpanKind]] = {}
     for one in () if value is None else value.consumers:
         is_stopping = getattr(one, "state", None) == PushState.STOPPING

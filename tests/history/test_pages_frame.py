@@ -90,13 +90,17 @@ def test_long_names_that_begin_alike_are_told_apart() -> None:
     assert shortened("short") == "short"
 
 
-def test_a_cell_of_a_stacked_table_bears_the_name_of_its_column() -> None:
-    rows = [["billing", 3, Markup("<b>x</b>")]]
-    text = table_html(["group", HOSTILE, ""], rows, numbers=[1], stacked=True)
+def test_a_cell_bears_the_name_of_its_column_and_is_marked_if_it_says_nothing() -> None:
+    rows = [["billing", 3, Markup("<b>x</b>")], ["-", "-", ""]]
+    text = table_html(["group", HOSTILE, ""], rows, numbers=[1])
     cells = [attributes for tag, attributes in Elements(text).tags if tag == "td"]
-    assert cells == [{"data-label": "group"}, {"class": "number", "data-label": HOSTILE}, {}]
+    assert cells == [
+        *({"data-label": "group"}, {"class": "number", "data-label": HOSTILE}, {}),
+        {"class": "nothing", "data-label": "group"},
+        {"class": "number nothing", "data-label": HOSTILE},
+        {},
+    ]
     assert "<b>x</b>" in text
-    assert "data-label" not in table_html(["group"], [["billing"]])
 
 
 def test_an_axis_has_dates_unless_it_is_of_one_day() -> None:

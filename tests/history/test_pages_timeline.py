@@ -327,7 +327,7 @@ def test_figures_are_sums_of_rows(facts: GroupRows) -> None:
     assert said["epochs"] == "7"
     assert said["members at once, at most"] == "3"
     assert said["partitions"] == "22"
-    assert said["takeovers"] == "0"
+    assert said["failovers"] == "0"
     assert said["unowned partition-time"] == "11.5 s"
     assert UTC_STYLE.zone is UTC
 

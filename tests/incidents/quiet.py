@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from records import TermWhy
 from tests.support.incidents import classic_process as classic
+from tests.support.incidents.process import Process
 from tests.support.incidents.truth import Known, Play, Scenario
 from tests.support.incidents.world import GROUP, IncidentWorld
 
@@ -54,18 +55,23 @@ def planned_leaves(world: IncidentWorld, _: Known) -> None:
         world.settle()
 
 
+def restart_each(world: IncidentWorld, crowd: Sequence[Process]) -> None:
+    """Restart one member after another, each when the group is stable again."""
+    for one in crowd:
+        one.leave()
+        world.settle()
+        one.restart(world.rng.uniform(500, 5_000))
+        world.live_until(lambda one=one: one.member_id in world.group(GROUP).members)
+        world.settle()
+
+
 @quiet("rolling restart")
 def rolling_restart(world: IncidentWorld, _: Known) -> None:
     """Restart one member after another, each when the group is stable again; perhaps twice."""
     world.create_topic("orders", 24)
     crowd = world.crowd(world.rng.randint(3, 6))
     for _time in range(world.rng.randint(1, 2)):
-        for one in crowd:
-            one.leave()
-            world.settle()
-            one.restart(world.rng.uniform(500, 5_000))
-            world.live_until(lambda one=one: one.member_id in world.group(GROUP).members)
-            world.settle()
+        restart_each(world, crowd)
 
 
 @quiet("rolling restart of one application under one client id")
@@ -75,12 +81,7 @@ def same_client_id(world: IncidentWorld, _: Known) -> None:
     crowd = world.crowd(world.rng.randint(3, 6), host="/10.0.0.7")
     for one in crowd:
         one.client_id = "app"
-    for one in crowd:
-        one.leave()
-        world.settle()
-        one.restart(world.rng.uniform(500, 5_000))
-        world.live_until(lambda one=one: one.member_id in world.group(GROUP).members)
-        world.settle()
+    restart_each(world, crowd)
 
 
 @quiet("rolling restart of static members")

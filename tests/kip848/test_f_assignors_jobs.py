@@ -343,8 +343,8 @@ def test_a_leader_that_finds_a_target_half_written_computes_another() -> None:
     assert [len(client.partitions(FIRST_TOPIC)) for client in clients] == [2] * 6
 
 
-def test_who_leads_again_goes_on_with_nothing_that_it_had_begun() -> None:
-    """Another leader may have written parts of another target meanwhile."""
+def installing() -> tuple[World, list[Client]]:
+    """A group of four members whose target is installed in parts, the first of them written."""
     world = World(limits=Limits(assign_inline_cost_max=0, install_records_max=1))
     world.create_topic("orders", 12)
     clients = [Client(world, f"m{number}") for number in range(4)]
@@ -354,6 +354,12 @@ def test_who_leads_again_goes_on_with_nothing_that_it_had_begun() -> None:
     clients[3].beat()
     assert world.work_once()
     assert world.shard.groups.installs
+    return world, clients
+
+
+def test_who_leads_again_goes_on_with_nothing_that_it_had_begun() -> None:
+    """Another leader may have written parts of another target meanwhile."""
+    world, clients = installing()
     world.lead_again()
     assert not world.shard.groups.installs
     world.sleep(5_000)
@@ -363,15 +369,7 @@ def test_who_leads_again_goes_on_with_nothing_that_it_had_begun() -> None:
 
 def test_an_installation_ends_with_the_last_member() -> None:
     """Targets of members that left must not hold up the first target of the next member."""
-    world = World(limits=Limits(assign_inline_cost_max=0, install_records_max=1))
-    world.create_topic("orders", 12)
-    clients = [Client(world, f"m{number}") for number in range(4)]
-    for client in clients[:3]:
-        client.beat()
-    world.sleep(5_000)
-    clients[3].beat()
-    world.work_once()
-    assert world.shard.groups.installs
+    world, clients = installing()
     for client in clients:
         client.leave()
     assert not world.shard.groups.installs

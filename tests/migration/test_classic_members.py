@@ -255,28 +255,27 @@ def test_errors_of_sync_and_heartbeat(world: World, consumer: Client) -> None:
 # Timers.
 
 
-def test_a_member_that_does_not_sync_is_removed(world: World, consumer: Client) -> None:
-    a = joined(world)
+def removed_for(kind: ReasonKind, world: World, consumer: Client, a: EmbeddedConsumer) -> None:
+    """Check that a member that only sends heartbeats is removed in time for this reason."""
     for _ in range(14):
         world.sleep(5_000)
         consumer.beat()
         a.heartbeat()
     assert a.member_id not in world.group().members
     reasons = [reason for entry in world.log for reason in entry.cause.reasons]
-    assert (ReasonKind.SYNC_TIMED_OUT, a.member_id) in [(one.kind, one.member_id) for one in reasons]
+    assert (kind, a.member_id) in [(one.kind, one.member_id) for one in reasons]
+
+
+def test_a_member_that_does_not_sync_is_removed(world: World, consumer: Client) -> None:
+    a = joined(world)
+    removed_for(ReasonKind.SYNC_TIMED_OUT, world, consumer, a)
 
 
 def test_a_member_that_does_not_join_again_is_removed(world: World, consumer: Client) -> None:
     a = joined(world)
     settled(world, consumer, a)
     Client(world, "d").beat()
-    for _ in range(14):
-        world.sleep(5_000)
-        consumer.beat()
-        a.heartbeat()
-    assert a.member_id not in world.group().members
-    reasons = [reason for entry in world.log for reason in entry.cause.reasons]
-    assert (ReasonKind.JOIN_TIMED_OUT, a.member_id) in [(one.kind, one.member_id) for one in reasons]
+    removed_for(ReasonKind.JOIN_TIMED_OUT, world, consumer, a)
 
 
 def test_joining_and_syncing_end_the_timers(world: World, consumer: Client) -> None:

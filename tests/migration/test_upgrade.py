@@ -302,8 +302,8 @@ def test_a_group_that_becomes_small_or_gone_while_it_is_prepared(monkeypatch: py
     shared(world, client)
 
 
-def test_an_upgrade_that_is_refused_after_preparation(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparing, "MEMBERS_AT_ONCE", 1)
+def two_members(world: World) -> tuple[EmbeddedConsumer, EmbeddedConsumer, EmbeddedConsumer]:
+    """The members of a classic group that has just been formed, and its leader."""
     a, b = EmbeddedConsumer(world, "a"), EmbeddedConsumer(world, "b")
     for one in (a, b):
         one.protocols = {"range": one.subscription()}
@@ -311,7 +311,12 @@ def test_an_upgrade_that_is_refused_after_preparation(world: World, monkeypatch:
     world.work()
     for one in (a, b):
         assert one.joined().error_code == 0
-    leader = a if a.is_leader else b
+    return a, b, a if a.is_leader else b
+
+
+def test_an_upgrade_that_is_refused_after_preparation(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparing, "MEMBERS_AT_ONCE", 1)
+    a, b, leader = two_members(world)
     leader.sync(dict.fromkeys(leader.members, assignment([("orders", 0)])))
     refused(
         world,
@@ -402,14 +407,7 @@ def test_a_subscription_that_cannot_be_read_is_refused(world: World) -> None:
 
 
 def test_partitions_that_two_members_share_are_refused(world: World) -> None:
-    a, b = EmbeddedConsumer(world, "a"), EmbeddedConsumer(world, "b")
-    for one in (a, b):
-        one.protocols = {"range": one.subscription()}
-        assert one.join() is None
-    world.work()
-    for one in (a, b):
-        assert one.joined().error_code == 0
-    leader = a if a.is_leader else b
+    a, b, leader = two_members(world)
     everything = assignment([("orders", number) for number in range(6)])
     leader.sync(dict.fromkeys(leader.members, everything))
     refused(

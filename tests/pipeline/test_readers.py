@@ -49,7 +49,7 @@ Ask = Callable[[str, str, int], pa.Table]
 
 @dataclass
 class Reads:
-    """What the readers saw: the rows by run and table, as the first of them saw them."""
+    """The sights of the readers: the rows by run and table, as the first of them saw them."""
 
     seen: dict[tuple[int, str], Counter[tuple[Any, ...]]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)

@@ -1,14 +1,34 @@
-"""Text for people is aligned, plain where it must be, and accurate."""
+"""Text for people is aligned, plain where it must be, and fits terminals of 40 to 200 columns."""
 
 from __future__ import annotations
 
 import io
+import re
+import shlex
+from pathlib import Path
 
 import pytest
 
+from history.columns import display_width
 from quorate.app import run
 from quorate.demo.display import Display
 from quorate.output import assignment_text, put_json, say, table_lines, use_colour
+
+INCIDENT = Path(__file__).parents[2] / "examples" / "incident" / "cluster"
+
+PROSE = (
+    *("explain billing --epoch 13", "verify", "findings", "findings --rules", "owner orders-3"),
+    *("diff billing --since 03:10 --until 03:12 --utc", "replay", "dump --group billing --since 03:15 --utc"),
+)
+OTHERS = (
+    "compare",
+    "stats",
+    "terms",
+    "timeline billing",
+    "whatif billing --session-timeout 6s",
+    "whatif",
+    "timeline billing --lanes",
+)
 
 
 class Terminal(io.StringIO):
@@ -70,11 +90,12 @@ def test_a_terminal_sees_headings_states_and_errors_in_colour(monkeypatch: pytes
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setattr("sys.stdout", terminal := Terminal())
-    for line in ("GROUP    STATE", "billing  Stable", "no colour here"):
+    for line in ("GROUP    STATE  NODE 1", "TERM     1", "billing  Stable", "no colour here"):
         say(line)
     put_json('{"state": "Stable"}')
     assert terminal.getvalue().splitlines() == [
-        "\x1b[1mGROUP    STATE\x1b[0m",
+        "\x1b[1mGROUP    STATE  NODE 1\x1b[0m",
+        "TERM     1",
         "billing  \x1b[32mStable\x1b[0m",
         "no colour here",
         '{"state": "Stable"}',
@@ -86,3 +107,49 @@ def test_what_is_said_about_names_leaves_nothing_to_the_terminal(capsys: pytest.
     assert capsys.readouterr().out == "deleted group a\\x1b]0;b\\x07\\nexit 0 \\u202e é\n"
     assert run(["log", "verify", "no-such-\x1b[31mdirectory"]) != 0
     assert "\x1b" not in capsys.readouterr().err
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, width: int, command: str) -> str:
+    """The output of a command of `quorate log` about the example on a terminal of this width."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(width))
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", terminal := Terminal())
+        assert run(["log", *shlex.split(command), "--data", str(INCIDENT)]) == 0
+    return terminal.getvalue()
+
+
+@pytest.mark.parametrize("width", [40, 200])
+@pytest.mark.parametrize("command", [*PROSE, *OTHERS])
+def test_no_line_is_wider_than_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, command: str, width: int
+) -> None:
+    assert max(map(display_width, answer(monkeypatch, width, command).splitlines())) <= width
+
+
+@pytest.mark.parametrize("command", PROSE)
+def test_lines_break_between_words_on_a_terminal_and_nowhere_on_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    shown = answer(monkeypatch, 80, command)
+    assert max(map(display_width, shown.splitlines())) <= 80
+    assert run(["log", *shlex.split(command), "--data", str(INCIDENT)]) == 0
+    piped = capsys.readouterr().out
+    assert words_of(shown) == words_of(piped)
+    assert max(map(display_width, piped.splitlines())) > 80
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text; lists may be broken behind a comma."""
+    return re.sub(r",\s+", ",", text).split()
+
+
+def test_an_error_is_wrapped_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    assert run(["log", "verify", "no-such-directory"]) != 0
+    first, *rest = terminal.getvalue().splitlines()
+    assert first.startswith("quorate: error: ")
+    assert max(map(len, [first, *rest])) <= 40
+    assert all(line.startswith("  ") for line in rest)

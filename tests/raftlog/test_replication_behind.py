@@ -10,7 +10,7 @@ from raftlog.env.simulated_files import Crash
 from raftlog.env.state_machine import SnapshotHeader
 from raftlog.storage.segments import LogIdentity
 from raftlog.storage.snapshot_install import SnapshotSink
-from tests.support.replica_cluster import PATH, ReplicaCluster
+from tests.support.replica_cluster import PATH, ClusterNode, ReplicaCluster
 from tests.support.single_replica import SETTINGS
 
 SNAPSHOTS = dataclasses.replace(SETTINGS, segment_bytes=8_000, snapshot_tail_records=200)
@@ -28,13 +28,19 @@ def _grow(cluster: ReplicaCluster, count: int) -> None:
     cluster.advance(100)
 
 
-def test_a_follower_behind_the_snapshot_is_fed_from_the_archive() -> None:
-    cluster = ReplicaCluster(settings=SNAPSHOTS).start()
+def _left_behind(cluster: ReplicaCluster) -> ClusterNode:
+    """A follower that is killed and misses many entries."""
     cluster.elect()
     _grow(cluster, 100)
     away = cluster.followers()[0]
     away.kill()
     _grow(cluster, 1500)
+    return away
+
+
+def test_a_follower_behind_the_snapshot_is_fed_from_the_archive() -> None:
+    cluster = ReplicaCluster(settings=SNAPSHOTS).start()
+    away = _left_behind(cluster)
     leader = cluster.leader
     assert leader is not None
     assert leader.replica.status()["snapshot_index"] > 1000
@@ -48,11 +54,7 @@ def test_a_follower_behind_the_snapshot_is_fed_from_the_archive() -> None:
 
 def test_a_follower_whose_entries_are_gone_gets_the_snapshot() -> None:
     cluster = ReplicaCluster(settings=FORGETFUL).start()
-    cluster.elect()
-    _grow(cluster, 100)
-    away = cluster.followers()[0]
-    away.kill()
-    _grow(cluster, 1500)
+    away = _left_behind(cluster)
     away.start()
     cluster.assert_equal()
     assert away.machine.resets == 1
@@ -102,11 +104,7 @@ def test_a_snapshot_right_behind_live_entries_finds_no_group_begun(
 
 def test_a_leader_lost_in_the_middle_of_a_snapshot_is_followed_by_another() -> None:
     cluster = ReplicaCluster(settings=FORGETFUL, delay_ms=5.0).start()
-    cluster.elect()
-    _grow(cluster, 100)
-    away = cluster.followers()[0]
-    away.kill()
-    _grow(cluster, 1500)
+    away = _left_behind(cluster)
     away.start()
     leader = cluster.elect()
     cluster.until(lambda: any("snapshot" in one["mode"] for one in leader.replica.leadership.followers()))

@@ -66,7 +66,7 @@ class ClusterStage(Stage):
     # Nodes
 
     def leader(self) -> list[str]:
-        """Whether the groups have the leader that they had when this was asked last, once they have one.
+        """Tells whether the groups have the same leader as at the last call, once they have one.
 
         Not its id: which of two survivors wins an election is chance.
         """

@@ -203,7 +203,7 @@ class LivingStage:
         return is_accepted
 
     def committed(self, group: str) -> list[str]:
-        """Whether the newest commit that was accepted is there, for each partition."""
+        """Tells for each partition whether the newest accepted commit is there."""
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
         found = {
             (topic.name, part.partition_index): part.committed_offset

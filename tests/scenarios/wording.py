@@ -1,4 +1,4 @@
-"""How stories write error codes and partitions."""
+"""The spelling of error codes and partitions in stories."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ CLASSIC: Final = {
 REBALANCE_TIMEOUT_MS: Final = 6_000
 """Longer than a session: a member that is not heard is out before its partitions are given away."""
 JOIN_PATIENCE_MS: Final = REBALANCE_TIMEOUT_MS + 5_000.0
-"""How long Kafka's clients wait for the reply to JoinGroup."""
+"""The time that Kafka's clients wait for the reply to JoinGroup."""
 
 
 class ClassicConsumerProcess:

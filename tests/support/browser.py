@@ -42,14 +42,14 @@ MISPLACED = f"""(() => {{
       range.setEnd(text, word.index + word[0].length);
       const places = [...range.getClientRects()];
       const isBroken = places.some((one) => one.top >= places[0].bottom - 1);
-      const isOutside = places.some((one) => one.right > innerWidth + 1) && !inside.closest('.scroll');
+      const isOutside = places.some((one) => one.right > innerWidth + 1);
       if (isBroken && word[0].length <= {WORDS_MAX}) found.push('broken: ' + word[0]);
       if (isOutside) found.push('outside: ' + word[0]);
     }}
   }}
   return found;
 }})()"""
-"""A script that lists words of a page that are broken, or that lie outside the window and cannot scroll."""
+"""A script that lists words of a page that are broken, or that lie outside the window."""
 
 
 class Tab:

@@ -72,7 +72,7 @@ class OldGroups:
         self.offsets: dict[int, int] = {}
         """Connection → the position that its consumer tells; -1 is none."""
         self.closed: list[str] = []
-        """Why connections of the push protocol were closed."""
+        """The reasons why connections of the push protocol were closed."""
         self._ids = 0
         shard = world.shard
         self.rewrite = DesignCoordinator(

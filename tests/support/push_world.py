@@ -77,7 +77,7 @@ def register_of(consumer_id: str, *, auto_commit: bool = True) -> RegisterReques
 
 
 class ProjectedPushGroup:
-    """What a `PushGroup` reads, over a real projection; and the log that it writes."""
+    """The state that a `PushGroup` reads, over a real projection; and the log that it writes."""
 
     def __init__(self, num_partitions: dict[str, int]) -> None:
         self.projection = Projection()

@@ -68,11 +68,11 @@ class PlayProcess:
     paused_until_ms: float = 0.0
     is_over: bool = False
     inbox: list[Callable[[], None]] = field(default_factory=list)
-    """What arrived while it was paused."""
+    """The events that arrived while it was paused."""
     sent: int = 0
     """The request that its connection carries; one from before is answered on a closed connection."""
     connections: int = 0
-    """How many connections to a coordinator have ended; one that has ended cannot be closed again."""
+    """The number of connections to a coordinator that have ended; one of them cannot be closed again."""
 
 
 class PlayTopics(Mapping[str, Topic]):
@@ -207,7 +207,7 @@ class Play:
         heapq.heappush(self._events, (self.now_ms + in_ms, self._order, event))
 
     def owners(self) -> dict[Partition, list[str]]:
-        """Who works on each partition at this moment."""
+        """The consumers that work on each partition at this moment."""
         owners: dict[Partition, list[str]] = {}
         for name, process in self.processes.items():
             for one in process.consumer.consuming:

@@ -48,7 +48,7 @@ class ThreeNodes:
         return self.cluster.wait_for_leader(self.shard)
 
     def elected(self, *among: int) -> int | None:
-        """Which of these nodes was elected, ready or not."""
+        """The one of these nodes that was elected, ready or not."""
         for node_id in among:
             machine = self.cluster[node_id]
             if machine.is_up and machine.node.shards and self.runtime(node_id).replica.is_leader:

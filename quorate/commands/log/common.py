@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
@@ -14,7 +13,6 @@ from quorate.output import flush_output, say
 
 T = TypeVar("T")
 
-WIDTH_WITHOUT_TERMINAL = 120
 METADATA_NAME = "metadata"
 STATE_HASH = "state_hash"  # 64 bits: jq and JavaScript would round a JSON number
 
@@ -55,10 +53,6 @@ def shard_number(text: str) -> int:
 Shard = Annotated[
     int | None, option("--shard", "SHARD", "A shard's number, or `metadata`.", parser=shard_number)
 ]
-
-
-def terminal_width() -> int:
-    return shutil.get_terminal_size((WIDTH_WITHOUT_TERMINAL, 24)).columns
 
 
 def style_of(utc: bool) -> Any:

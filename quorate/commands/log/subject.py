@@ -277,7 +277,7 @@ class _Clocks:
         return found
 
     def notes(self, begin_ms: int | None, end_ms: int | None, *, is_cut: bool) -> tuple[str, ...]:
-        """How clocks were understood, and what lies outside of the log between two times.
+        """Notes on how clocks were understood, and on the part of a window that lies outside of the log.
 
         ``is_cut``: the answer ends where damage cuts the log.
         """

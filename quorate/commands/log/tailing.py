@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from quorate.commands.log.common import plain
-from quorate.output import printable, put, put_json
+from quorate.output import put_json, say
 
 if TYPE_CHECKING:
     from history.facts.rows import GroupRows
@@ -95,7 +95,7 @@ def shows_now(*, as_json: bool) -> Callable[[str], None]:
     """A function that prints a line and flushes it, so that a reader on a pipe sees it at once."""
     if as_json:
         return lambda line: put_json(line, now=True)
-    return lambda line: put(printable(line), now=True)
+    return lambda line: say(line, now=True)
 
 
 def _new_steps(told: Iterator[Explanation]) -> Iterator[str]:

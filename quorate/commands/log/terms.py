@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, style_of, terminal_width
+import sys
+
+from quorate.commands.log.common import Shard, Utc, plain, print_lines, read_log, style_of
 from quorate.commands.log.subject import Live, LogData, LogOnly, subject
 from quorate.commands.options import Json
-from quorate.output import print_json, say
+from quorate.output import print_json, say, terminal_width
 
 
 def terms(
@@ -27,8 +29,7 @@ def terms(
     if json:
         print_json({"terms": plain(found), "basis": plain(bases)})
         return
-    width = terminal_width()
-    print_lines(log.path, terms_text(found, width=width, style=style_of(utc)))
+    print_lines(log.path, terms_text(found, width=terminal_width(sys.stdout), style=style_of(utc)))
     for basis in bases:
         if basis.gaps or basis.remarks or not found:
             say(f"from {basis.words()}")

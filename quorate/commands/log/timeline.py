@@ -16,7 +16,6 @@ from quorate.commands.log.common import (
     print_notes,
     read_log,
     style_of,
-    terminal_width,
 )
 from quorate.commands.log.pagefile import Force, Html, claim, write_page
 from quorate.commands.log.subject import (
@@ -33,7 +32,7 @@ from quorate.commands.log.subject import (
 from quorate.commands.log.tailing import shows_now, timeline_as_it_grows
 from quorate.commands.options import GroupNamed, Json, flag, typed
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json, say
+from quorate.output import print_json, say, terminal_width
 
 if TYPE_CHECKING:
     from history.facts.rows import GroupFinding, GroupRows
@@ -99,6 +98,7 @@ def _demand_one_answer(*, lanes: bool, json: bool, has_page: bool, force: bool) 
         raise CommandError("--force needs --html FILE", code=ExitCode.USAGE)
 
 
+LANES_WIDTH_WITHOUT_TERMINAL = 120
 PLACES_MAX = 10
 """Limit on the indexes listed for undecodable entries; `verify` lists them all."""
 
@@ -183,7 +183,7 @@ def _lanes(picture: _Picture, to_ms: int | None, style: TimeStyle) -> Iterator[s
         picture.facts,
         picture.findings,
         whole=picture.whole,
-        width=terminal_width(),
+        width=terminal_width(sys.stdout) or LANES_WIDTH_WITHOUT_TERMINAL,
         style=style,
         signs=BLOCKS if _writes_blocks(BLOCKS.heights) else ASCII,
         from_ms=picture.from_ms,
@@ -218,7 +218,7 @@ def _table(log: NodeLog, group: str, shard: int | None, asked: LogWindow, *, utc
         shown = {"group_id": group, "members": explanation.members, "rows": rows}
         print_json(plain(shown | {"basis": explanation.basis, "notes": explanation.notes}))
         return
-    print_lines(log.path, timeline_text(rows, width=terminal_width(), style=style_of(utc)))
+    print_lines(log.path, timeline_text(rows, width=terminal_width(sys.stdout), style=style_of(utc)))
     for name, described in explanation.members.items():
         say(f"{name} is {described}")
     say(f"from {explanation.basis.words()}")

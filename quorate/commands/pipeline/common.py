@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 from quorate.commands.options import flag, option
 from quorate.errors import CommandError, ExitCode
-from quorate.output import printable
 
 if TYPE_CHECKING:
     from quorate.spark.errors import PipelineError
@@ -44,11 +42,6 @@ DriverMemory = Annotated[
 ]
 Conf = Annotated[list[str] | None, option("--conf", "KEY=VALUE", "A Spark setting; may be repeated.")]
 SparkLogs = Annotated[bool, flag("--spark-logs", "Show Spark's log output on the terminal.")]
-
-
-def on_progress(line: str) -> None:
-    """Print a line about the progress to standard error."""
-    print(printable(line), file=sys.stderr, flush=True)
 
 
 @contextmanager

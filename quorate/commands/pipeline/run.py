@@ -22,10 +22,9 @@ from quorate.commands.pipeline.common import (
     Mode,
     Output,
     SparkLogs,
-    on_progress,
     refusals,
 )
-from quorate.output import print_json, print_table, say
+from quorate.output import notify, print_json, print_table, say
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +65,7 @@ def run(
 
         def start(size: int) -> SparkSession:
             if present_session() is None:
-                on_progress("starting Spark")
+                notify("starting Spark")
             opened = session_for(
                 master,
                 name="quorate pipeline",
@@ -76,7 +75,7 @@ def run(
             )
             return session.enter_context(opened)
 
-        done = bring_up_to_date(start, input, output, mode=mode, on_progress=on_progress)
+        done = bring_up_to_date(start, input, output, mode=mode, on_progress=notify)
         if json:
             print_json(asdict(done))
         else:
@@ -88,7 +87,7 @@ def run(
             page = report_of(
                 start(size_of(output)), output, command=typed(), source=input, remarks=done.remarks
             )
-            on_progress(write_page(report, page, force=force))
+            notify(write_page(report, page, force=force))
 
 
 @contextmanager
@@ -111,7 +110,7 @@ def _ended_in_order() -> Iterator[None]:
     except KeyboardInterrupt:
         if not is_told:
             raise
-        on_progress("stopped: the tables are as of the last commit")
+        notify("stopped: the tables are as of the last commit")
         raise typer.Exit(128 + signal.SIGTERM) from None
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -17,11 +17,10 @@ from quorate.commands.pipeline.common import (
     Mode,
     Output,
     SparkLogs,
-    on_progress,
     refusals,
 )
 from quorate.errors import CommandError, ExitCode
-from quorate.output import print_json
+from quorate.output import notify, print_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,14 +64,14 @@ def stream(
         from quorate.spark.runs.stream import TableStream
 
         def start(size: int) -> SparkSession:
-            on_progress("starting Spark")
+            notify("starting Spark")
             opened = session_for(master, name="quorate pipeline", conf=settings, spark_logs=spark_logs)
             return session.enter_context(opened)
 
         tell = _tell_json if json else _tell
         kept = TableStream(input, output, mode=mode, entries_max=max_entries, on_batch=tell)
         with closing(kept), _stopped_by_signals(kept.stop):
-            on_progress(f"following {input}" if not once else f"reading {input}")
+            notify(f"following {input}" if not once else f"reading {input}")
             kept.run(start, every_s=None if once else every_s)
 
 
@@ -101,12 +100,12 @@ def _tell(batch: Batch) -> None:
     from history.words import shard_name
 
     reach = ", ".join(f"{shard_name(shard)} to {index}" for shard, index in sorted(batch.to.items()))
-    on_progress(
+    notify(
         f"batch {batch.number}: {plural(batch.entries, 'entry')}, {reach}; {duration(batch.lag_ms)} behind"
         f" the node, {batch.seconds:.1f} s of work"
     )
     for lost in batch.lost:
-        on_progress(f"note: {lost}")
+        notify(f"note: {lost}")
 
 
 def _tell_json(batch: Batch) -> None:

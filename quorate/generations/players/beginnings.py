@@ -1,4 +1,4 @@
-"""Where the work on a partition begins: at the committed offset, which OffsetFetch tells."""
+"""The offset at which the work on a partition begins: the committed one, which OffsetFetch tells."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from wire.apis import ApiKey
 from wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 JOIN_PATIENCE_MS: Final = POLL_INTERVAL_MS + 5_000.0
-"""How long Kafka's clients wait for the answer to JoinGroup."""
+"""The time that Kafka's clients wait for the answer to JoinGroup."""
 
 
 class ClassicPlayer(ClusterPlayer):

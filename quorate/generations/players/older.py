@@ -48,7 +48,7 @@ class OlderPlayer(ClusterPlayer):
 
     @property
     def addresses(self) -> tuple[tuple[str, int], ...]:
-        """Where the nodes serve the protocol."""
+        """The addresses at which the nodes serve the protocol."""
         return tuple((address_of(node_id), self.port) for node_id in self.cluster.machines)
 
     def tapped(self, message: Message) -> None:

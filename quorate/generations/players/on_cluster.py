@@ -85,7 +85,7 @@ class PlayedMember(ABC):
 
     @property
     def slow_ms(self) -> float:
-        """How long the program stays slow, in ms; 0 if it is not."""
+        """The time that the program stays slow, in ms; 0 if it is not."""
         return max(self.slow_until_ms - self.host.monotonic_ms(), 0.0)
 
     def works_on(self, first_items: Mapping[Part, int]) -> None:

@@ -26,7 +26,7 @@ RETRIES: Final = SESSION_MS // HEARTBEAT_MS - 1
 
 
 class Commits(Enum):
-    """How a consumer's offsets are committed."""
+    """The way in which a consumer's offsets are committed."""
 
     PING = "by the replies to Ping"
     OFFSET_COMMIT = "by OffsetCommit in an interval"

@@ -157,7 +157,7 @@ def bars(rows: Sequence[tuple[str, float]], *, label: str, unit: str) -> str:
 
 
 def _room(axes: Axes, per_inch: float) -> int:
-    """How many labels have room on the width of a chart."""
+    """The number of labels that have room on the width of a chart."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     return int(figure.get_figwidth() * per_inch)

@@ -7,7 +7,7 @@ from history.render import TimeStyle, plural, sentence_list
 
 from .aggregates import NO_EPOCHS
 from .groups import GroupFigures
-from .parts import count, finding, named, seconds, severities, span, stable, table
+from .parts import PERIOD_HEADERS, count, finding, named, seconds, severities, span, stable, table
 from .scale import ReportScale
 
 GROUP_PERIODS_SHOWN = 36
@@ -51,19 +51,7 @@ def _periods(group: GroupFigures, scale: ReportScale) -> str:
                 count(group.commits.get(place)),
             )
         )
-    headers = (
-        scale.unit,
-        "rebalances",
-        "not settled",
-        "to stable p50",
-        "p95",
-        "max",
-        "errors",
-        "warnings",
-        "notes",
-        "unowned s",
-        "commits",
-    )
+    headers = (scale.unit, *PERIOD_HEADERS, "unowned s", "commits")
     more = f"<p>and {len(there) - len(shown):,} earlier</p>" if len(there) > len(shown) else ""
     return table(headers, rows, kind="periods") + more
 
@@ -74,7 +62,7 @@ def _findings(group: GroupFigures, style: TimeStyle) -> str:
     rows = [finding(row, style) for row in group.findings]
     rest = group.findings[0]["in_all"] - len(rows)
     more = f"<p>and {rest:,} more, in table findings</p>" if rest > 0 else ""
-    return table(("", "when", "rule", "what was found"), rows, texts=4, kind="found", stacked=True) + more
+    return table(("", "when", "rule", "what was found"), rows, texts=4, kind="found") + more
 
 
 def _clients(group: GroupFigures, style: TimeStyle) -> str:
@@ -110,4 +98,4 @@ def _clients(group: GroupFigures, style: TimeStyle) -> str:
     )
     rest = group.num_clients - len(rows)
     more = f"<p>and {rest:,} more, in table member_sessions</p>" if rest > 0 else ""
-    return table(headers, rows, texts=3, kind="clients", stacked=True) + more
+    return table(headers, rows, texts=3, kind="clients") + more

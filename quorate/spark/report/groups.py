@@ -151,7 +151,7 @@ def _clients(sessions: DataFrame, findings: DataFrame) -> DataFrame:
 
 
 def _flapping(sessions: DataFrame, findings: DataFrame) -> DataFrame:
-    """How many findings of `FLAPPING` name a member of the client."""
+    """The number of findings of `FLAPPING` that name a member of the client."""
     named = findings.filter(F.col("kind") == FLAPPING).select(
         "group_id", "from_index", F.explode("members").alias("member_id")
     )

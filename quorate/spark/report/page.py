@@ -20,6 +20,7 @@ from .figures import AT_ONCE_MIN, AT_ONCE_MS, FAILOVERS_SHOWN, STABLE_EDGES_MS, 
 from .grouppart import group_part
 from .parts import (
     NONE,
+    PERIOD_HEADERS,
     count,
     finding,
     folded,
@@ -133,9 +134,9 @@ def _findings(
             )
         )
     headers = ("", "rule", "what it is", "what to do", "times", "groups")
-    summary = table(headers, rows, texts=4, kind="rules", stacked=True)
+    summary = table(headers, rows, texts=4, kind="rules")
     listed = [_listed(row, anchors, style) for row in figures.findings]
-    each = table(("", "when", "rule", "what was found", "group"), listed, texts=5, kind="found", stacked=True)
+    each = table(("", "when", "rule", "what was found", "group"), listed, texts=5, kind="found")
     rest = figures.num_findings - len(listed)
     each += _more(rest, "findings")
     name = "One by one" if rest <= 0 else f"One by one, {len(listed)} of {figures.num_findings:,}"
@@ -148,7 +149,7 @@ def _listed(row: FigureRow, anchors: Mapping[str, str], style: TimeStyle) -> tup
 
 
 def _trend(figures: ReportFigures) -> str:
-    """Which rules found how much in each week, and whether that rises or falls."""
+    """The findings of each rule by week, and whether they rise or fall."""
     if not figures.rules:
         return ""
     scale = figures.trend
@@ -170,7 +171,7 @@ def _trend(figures: ReportFigures) -> str:
     periods = sorted({place for counts in figures.rule_trend.values() for place in counts})
     listed = [(scale.label(place), *_of_period(figures, place)) for place in periods[-TREND_SHOWN:]]
     listed.reverse()
-    each = table((scale.unit, "rules", "findings"), listed, texts=2, kind="weeks", stacked=True)
+    each = table((scale.unit, "rules", "findings"), listed, texts=2, kind="weeks")
     rest = len(periods) - len(listed)
     more = f"<p>and {rest:,} earlier, in table findings</p>" if rest else ""
     return f"{by_rule}\n{folded(f'Every {scale.unit} with findings, the newest first', each + more)}"
@@ -207,20 +208,7 @@ def _periods(figures: ReportFigures) -> str:
     scale = figures.scale
     names = [scale.label(place) for place in range(scale.count)]
     rows = [_period(figures, place, name) for place, name in enumerate(names)]
-    headers = (
-        scale.unit,
-        "rebalances",
-        "not settled",
-        "to stable p50",
-        "p95",
-        "max",
-        "errors",
-        "warnings",
-        "notes",
-        "failovers",
-        "commits",
-        "unowned s",
-    )
+    headers = (scale.unit, *PERIOD_HEADERS, "failovers", "commits", "unowned s")
     numbers = table(headers, rows, kind="periods")
     folds = folded(f"Every {scale.unit} in numbers", numbers, is_open=len(rows) <= PERIODS_OPEN_MAX)
     more = [("Commits", {place: float(n) for place, n in figures.commits.items()}, 2)]
@@ -355,7 +343,7 @@ def _at_once(figures: ReportFigures, style: TimeStyle) -> str:
         for row in figures.at_once
     ]
     return f"<p>{escaped(said)}</p>" + table(
-        ("minute", "what began them", "groups"), rows, texts=2, kind="once", stacked=True
+        ("minute", "what began them", "groups"), rows, texts=2, kind="once"
     )
 
 
@@ -375,7 +363,7 @@ def _failovers(figures: ReportFigures, style: TimeStyle) -> str:
     ]
     number = sum(figures.failed_over.values())
     headers = ("when", "new leader", "why", "shard", "longest time without a leader")
-    made = table(headers, rows, texts=3, stacked=True) + _more(number - len(rows), "failovers")
+    made = table(headers, rows, texts=3) + _more(number - len(rows), "failovers")
     return folded(
         f"The newest {min(len(rows), FAILOVERS_SHOWN)} of {number:,}", made, is_open=len(rows) <= 10
     )

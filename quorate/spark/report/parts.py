@@ -17,6 +17,11 @@ NAME_MAX = 100
 """Characters of a group's or client's name on the page."""
 _CODE = re.compile("`([^`]*)`")
 NONE = "<p>none</p>"
+PERIOD_HEADERS = (
+    *("rebalances", "not settled", "to stable p50", "p95", "max"),
+    *("errors", "warnings", "notes"),
+)
+"""Headings of the figures that the overview and each group have by period."""
 
 
 def table(
@@ -25,10 +30,9 @@ def table(
     *,
     texts: int = 1,
     kind: str = "",
-    stacked: bool = False,
 ) -> str:
     """A table whose first ``texts`` columns are texts and whose others are numbers."""
-    return table_html(headers, rows, numbers=range(texts, len(headers)), kind=kind, stacked=stacked)
+    return table_html(headers, rows, numbers=range(texts, len(headers)), kind=kind)
 
 
 def folded(summary: str, content: str, *, is_open: bool = False) -> str:

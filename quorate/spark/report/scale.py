@@ -63,7 +63,7 @@ class ReportScale:
 
     @property
     def by(self) -> str:
-        """How the page goes through time: ``by month``, ``by intervals of 10 s``."""
+        """The step in which the page goes through time: ``by month``, ``by intervals of 10 s``."""
         return f"by intervals of {self.unit}" if self.unit[0].isdigit() else f"by {self.unit}"
 
     def place(self, ms: Column) -> Column:

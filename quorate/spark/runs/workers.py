@@ -1,4 +1,4 @@
-"""Where the tasks of a run are done: in this process if they are few and small, else by Spark's executors.
+"""The place of a run's tasks: in this process if they are few and small, else by Spark's executors.
 
 A task is plain bytes, and so are its results. The same functions do the work in both places: they read and
 write files themselves, and only the rows that must meet by group pass through Spark.

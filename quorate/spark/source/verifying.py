@@ -1,4 +1,4 @@
-"""Which entries can be read, before anything is written: every byte is read and checked, no record decoded.
+"""The entries that can be read, found before anything is written: every byte is checked, no record decoded.
 
 A sealed segment is checked with one CRC of the whole file, the fastest check there is; others frame by frame.
 What one node's file lacks is looked for on the other nodes, exactly as a read does it.

@@ -64,7 +64,7 @@ class TableFile:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Who commits: the writer's random name, the number of its run, and for what."""
+    """The writer of a commit: its random name, the number of its run, and the purpose."""
 
     writer: str
     run: int

@@ -53,7 +53,7 @@ class Progress:
     """Notes that a run leaves for the next one, in JSON."""
     committed_ms: int = -1
     vacuumed_ms: int = -1
-    """When unused files were last removed; -1: never."""
+    """The time at which unused files were last removed; -1: never."""
 
 
 _COMMENTS = {

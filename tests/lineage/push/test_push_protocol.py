@@ -534,7 +534,7 @@ def test_a_topic_that_was_created_again_during_a_failover_is_noticed() -> None:
 
 
 class Neighbours:
-    """What other kinds of groups have."""
+    """The ids that groups of other kinds have."""
 
     def __init__(self, refusal: object = None, way: tuple[RawRecord, ...] = ()) -> None:
         self.refused, self.way = refusal, way

@@ -24,7 +24,7 @@ FINDING_MS = 300
 """Until a consumer has found a coordinator that serves: two backoffs, and messages."""
 KEY = RewriteGroupKey(group_id=GROUP)
 ENDS = {"right": 8, "error": 1, "twice": 1, "left out": 1, "unknown": 1, "not asked for": 1}
-"""How a user's strategy ends → how often."""
+"""The ends of a user's strategy, and the frequency of each."""
 
 
 class UsersStrategy:
@@ -36,7 +36,7 @@ class UsersStrategy:
         self.ends: Counter[str] = Counter()
 
     def __call__(self, job: StrategyJob) -> tuple[float, Assignment | None, str | None]:
-        """How long the job takes in ms, and its answer or error."""
+        """The time that the job takes in ms, and its answer or error."""
         took_ms = self._random.choice(
             [self._random.uniform(1, 100), self._random.uniform(100, 1.2 * SESSION_MS)]
         )

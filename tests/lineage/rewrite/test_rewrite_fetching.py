@@ -46,7 +46,7 @@ def topics_of(send: FetchSend) -> Any:
 
 
 class Fetched:
-    """What one consumer fetches; requests and answers pass as bytes. A test answers each request."""
+    """The fetches of one consumer; requests and answers pass as bytes. A test answers each request."""
 
     def __init__(self, *owned: tuple[str, int], unreadable: bytes = b"bad", **rules: Any) -> None:
         self.core = RewriteConsumerCore(THREAD_CONSUMER, RewriteConsumerSettings(group_id="g"))

@@ -128,7 +128,7 @@ REFUSALS: dict[str, tuple[Callable[[str], Refusal], ...]] = {
     "design": (first_join_is_refused, changed_list_is_refused, place_is_taken_meanwhile),
     "thread": (first_join_is_refused, commit_is_refused, commit_before_join_group_is_refused),
 }
-"""What random schedules never do, because a group would not come to rest with it."""
+"""The things that random schedules never do, because a group would not come to rest with it."""
 
 
 @pytest.mark.parametrize(("variant", "case"), [(one, case) for one in REFUSALS for case in REFUSALS[one]])

@@ -22,7 +22,7 @@ AGAIN = bytes(15) + b"T"
 
 
 class Neighbours:
-    """What other kinds of groups have."""
+    """The ids that groups of other kinds have."""
 
     def __init__(self, refusal: HeldId | None = None, way: tuple[RawRecord, ...] = ()) -> None:
         self.refused, self.way = refusal, way

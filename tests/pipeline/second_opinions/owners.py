@@ -1,4 +1,4 @@
-"""Who owned a partition when, from each member's own records: to compare with table `ownership`."""
+"""The owners of a partition over time, from each member's own records: to compare with table `ownership`."""
 
 from __future__ import annotations
 
