@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest_asyncio
 
 from cluster.supervisor_socket import ask
 from quorate.client import Client
+from tests.support import launched
 from tests.support.browser import Tab, browser_path, opened
 from tests.support.python_clients import ConfluentMemberOfConsumerGroup, running
 from tests.support.waiting import until
@@ -38,19 +37,8 @@ TEXT = "document.getElementById('group').innerText"
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """A cluster of `quorate up`, as it describes itself."""
-    data = str(tmp_path_factory.mktemp("up") / "cluster")
-    words = ("up", "--nodes", "3", "--data", data, "--port", "0", "--http-port", "0", "--json")
-    with subprocess.Popen(
-        [sys.executable, "-m", "quorate", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())
-        finally:
-            process.terminate()
+    with launched.up(tmp_path_factory.mktemp("up") / "cluster", "--nodes", "3") as announced:
+        yield announced
 
 
 MOVES_TRIED = 10
