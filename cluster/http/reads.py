@@ -19,7 +19,7 @@ from coordinator import views
 from coordinator.groupconfigs import in_force
 from coordinator.leadership import asked_leader
 from raftlog.storage.evidence import Refusal
-from records import METADATA_SHARD, topic_id_text
+from records import LEADERSHIP_SINCE, METADATA_SHARD, topic_id_text
 from wire.apis import api_name
 from wire.errors import error_name
 
@@ -78,6 +78,7 @@ def cluster(node: HttpNode, release: str) -> Json:
         "node_id": node.info.node_id,
         "release": release,
         "format_level": node.format_level,
+        "transfers_last": transfers_last(node),
         "uptime_ms": about["uptime_ms"],
         "heartbeats": about.get("heartbeats"),
         "clock": about.get("clock"),
@@ -91,6 +92,11 @@ def cluster(node: HttpNode, release: str) -> Json:
             for shard in node.all_shards
         ],
     }
+
+
+def transfers_last(node: HttpNode) -> bool:
+    """Whether the cluster writes down what operators ask for; the metadata shard's leader then takes it."""
+    return node.format_level >= LEADERSHIP_SINCE
 
 
 def _nodes(node: HttpNode, about: Json, release: str) -> list[Json]:

@@ -293,9 +293,11 @@ ROUTES: tuple[Route, ...] = (
     Route("/v1/cluster", "cluster",
         "Every node with its addresses and this node's link to it; this node's shards with state, "
         "leader, term, indexes, and, where it leads, its followers. `launcher`: whether `quorate up` runs "
-        "this node and can be asked to kill and restart nodes.",
+        "this node and can be asked to kill and restart nodes. `transfers_last`: whether a transfer of a "
+        "shard lasts, and goes to the metadata leader.",
         answer=object_of(
-            "cluster_id str, node_id int, release str, format_level int, uptime_ms int, launcher bool",
+            "cluster_id str, node_id int, release str, format_level int, transfers_last bool, "
+            "uptime_ms int, launcher bool",
             heartbeats=or_null(ANYTHING),
             clock=or_null(ANYTHING),
             nodes=array_of(NODE),
