@@ -25,9 +25,10 @@ from cluster.http.launcher import Launcher
 from cluster.http.leases import LeaseServer
 from cluster.http.metrics import NodeMetrics
 from cluster.http.node_view import HttpNode, Json
+from cluster.http.openapi import openapi
 from cluster.http.page import let_pages_read, page
 from cluster.http.places import PlacedConnection, Places
-from cluster.http.routes import ROUTES, HttpError, Route, openapi
+from cluster.http.routes import ROUTES, HttpError, Route
 from cluster.http.text import json_text
 from cluster.kafka.listener import KafkaListener
 from cluster.node_info import NodeInfo
@@ -339,6 +340,15 @@ class Api:
         if answer["group"] is None:
             raise reads.no_group(group_id)
         return await self.json(answer)
+
+    async def group_offsets(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        """Answer where the messages are: on the metadata shard's leader, if it can be asked."""
+        node, context, group_id = self._node, self._kafka.context, given["group_id"]
+        leader = node.controller if context.scratch_log is not None else None
+        if leader is not None and leader.http_port and leader.node_id != node.info.node_id:
+            raise _sent_on(node.metadata, leader, request.path_qs)
+        answer = reads.group_offsets(node, context, group_id)
+        return await self.json(await self.read(request, node.shard_for(group_id), 0, answer))
 
     async def group_events(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         shard = self._node.shard_for(given["group_id"])

@@ -131,7 +131,9 @@ def test_one_node_that_is_killed_ends_up_as_ever(tmp_path: Path) -> None:
     count_fault("clients", "kill -9 of the only node")
 
 
-def test_a_cluster_that_says_more_than_a_pipe_holds_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_says_more_than_a_pipe_holds_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     talkative = "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}); "
     talkative += (
         "sys.stderr.write('.' * 1_000_000); print('{}', flush=True); signal.sigwait({signal.SIGTERM})"
