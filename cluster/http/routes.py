@@ -380,9 +380,10 @@ ROUTES: tuple[Route, ...] = (
         refusals=(307, 400, 404, 503)),
     Route("/v1/groups/{group_id}/events", "group_events",
         "One group live, also before it exists, as server-sent events: `entry`, a committed entry with its "
-        "records about the group but offsets, whose id is its index; `group`, the group as above; `start` "
-        "with the first index that is sent; `alive`. A new reader gets the newest entries first, one that "
-        "names its last id only what it lacks, from any node.",
+        "records about the group but offsets, whose id is its index (members of a classic group with what "
+        "they were `assigned`, in place of the bytes that clients wrote); `group`, the group as above; "
+        "`start` with the first index that is sent; `alive`. A new reader gets the newest entries first, one "
+        "that names its last id only what it lacks, from any node.",
         parameters=(_GROUP_ID, _AFTER_INDEX),
         media=("text/event-stream",),
         refusals=(400, 429, 503)),
