@@ -288,17 +288,21 @@ async def test_the_page_says_when_lanes_do_not_begin_with_the_group(up: dict[str
     begun = "(() => { const all = new History(); all.cut = 'old'; all.add(entry(8, 'MEMBER_JOINED', 'a', "
     begun += "record('METADATA', undefined, { epoch: 1 }))); return all.lacks(); })()"
     assert await told(tab, begun) == ""  # it began among the entries that were read
+    classic = "(() => { const all = new History(); all.cut = 'old'; for (const generation of [0, 2]) "
+    classic += (
+        "all.add({ ...entry(8 + generation, 'MEMBER_JOINED', 'a'), records: [{ type: 'GROUP_METADATA', "
+    )
+    classic += "value: { generation, members: [] } }] }); return all.lacks(); })()"
+    assert await told(tab, classic) == ""
     many = "(() => { for (let n = 0; n < EVENTS_KEPT; n++) made.add(entry(20 + n, 'HEARTBEAT', 'a')); "
     assert await told(tab, many + "return made.lacks(); })()") == "many"
     assert (
         await told(tab, "(made.add({ ...entry(11, 'HEARTBEAT', 'a'), left_out: 9 }), made.lacks())")
         == "large"
     )
-    await tab.evaluate(f"location.hash = {quote(GROUP, safe='')!r}, 0")
-    await shows(tab, "document.getElementById('causes').innerText.length > 0")
-    assert await tab.evaluate("document.getElementById('begin').innerText") == ""
-    await tab.evaluate("history_.cut = 'many', history_.events.splice(0, 4), drawGroup(), 0")
-    said = await tab.evaluate("document.getElementById('begin').innerText")
+    begin = "(history_ = made, drawBegin(), document.getElementById('begin').textContent)"
+    assert await told(tab, begin) == ""
+    said = await told(tab, f"(made.cut = 'old', {begin})")
     assert said.startswith("The group is older than these lanes, which begin at ")
     assert "quorate log timeline" in said
 

@@ -185,9 +185,9 @@ function legend(by, paint, num) {
   const words = by === "members" ? STANDS : HANDS, key = by + paint.dark + num, hidden = num * ROW > LANES_HEIGHT;
   if ($("legend").getAttribute("data-of") === key) return;
   $("legend").setAttribute("data-of", key);
-  put("legend", hidden ? num + " lanes, scroll for the others. " : "", ...words.flatMap((text, what) => {
+  put("legend", hidden ? num + " lanes, scroll for the others. " : "", ...words.map((text, what) => {
     const canvas = el("canvas", { "aria-hidden": "true" }), on = sized(canvas, 22, 12, paint.card), fill = paint.fill("");
     if (by === "members") stand(on, 0, 22, 0, 12, what, fill, paint, what ? "" : " "); else hand(on, 0, 22, 0, 12, what, fill, paint, "");
-    return [canvas, text];
+    return el("span", { class: "keep" }, canvas, text);
   }), by === "members" ? ". Lines are new epochs, dashed ones new leaders; numbers count partitions." : ". Lines are new epochs, dashed ones new leaders.");
 }

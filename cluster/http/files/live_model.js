@@ -8,6 +8,7 @@ const EMPTY = {};
 /* Where such a record has its members, their ids and the group's epoch. */
 const WHOLE = { GROUP_METADATA: ["members", "member_id", "generation"], REWRITE_GROUP: ["consumers", "consumer_id", "generation"],
   PUSH_GROUP: ["consumers", "consumer_id", "round"] };
+const numberOf = ({ type, value }) => type === "CONSUMER_GROUP_METADATA" ? value?.epoch : type === "PUSH_GROUP" ? value?.round || undefined : value?.[WHOLE[type]?.[2]];
 const order = ({ type, value }) => !WHOLE[type] ? 0 : value ? 1 : -1; // a group that changes its protocol is removed first
 
 class History {
@@ -32,7 +33,7 @@ class History {
     return !name ? short : this.uses.get(name) > 1 ? name + " (" + short + ")" : name;
   }
   /* Why the group's beginning is not among the entries; empty if it is. */
-  lacks() { return this.events.find(one => one.changes.length)?.epoch <= 1 ? "" : this.cut; }
+  lacks() { return this.events.find(one => one.changes.length)?.isFirst ? "" : this.cut; }
   /* From when on the group is known: from its beginning, if that was read. */
   since() {
     const first = this.events.find(one => one.changes.length);
@@ -147,12 +148,12 @@ class History {
 
   /* The words of an entry, and which member reached which epoch by it. */
   told(cause, records) {
-    const epochs = records.map(one => one.type === "CONSUMER_GROUP_METADATA" ? one.value?.epoch : one.value?.[WHOLE[one.type]?.[2]]).filter(one => one); // 0: a classic group that nobody has joined yet
-    const epoch = epochs.at(-1) === this.epoch ? undefined : epochs.at(-1);
+    const newest = records.map(numberOf).filter(one => one !== undefined).at(-1); // 0: a classic group that nobody has joined yet
+    const epoch = newest && newest !== this.epoch ? newest : undefined;
     this.epoch = epoch ?? this.epoch;
     const step = records.find(one => one.type === "CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT" && one.value);
     const who = step?.key.member_id, said = step && epoch === undefined && STEPS[step.value.state];
-    return { epoch, who, cause, isTerm: cause.trigger === "TERM_OPENED",
+    return { epoch, isFirst: newest <= 1, who, cause, isTerm: cause.trigger === "TERM_OPENED",
       reached: said && step.value.state === "STABLE" ? step.value.member_epoch : null,
       step: said && cause.trigger === "HEARTBEAT" ? said.replace("{e}", step.value.member_epoch) : "" };
   }
