@@ -33,6 +33,7 @@ from cluster.http.text import json_text
 from cluster.kafka.listener import KafkaListener
 from cluster.node_info import NodeInfo
 from cluster.runtime.shard_runtime import AnyShardRuntime
+from cluster.runtime.slices import Timed
 from cluster.settings import Settings
 
 LOG = logging.getLogger("quorate.http")
@@ -358,11 +359,16 @@ class Api:
         with self._waits("TOO_MANY_FEEDS", "too many live feeds and long polls are open already"):
             return await self.feeds.serve(request, shard, given["group_id"], after)
 
-    async def _group_text(self, shard: AnyShardRuntime, group_id: str) -> str:
-        """Return a group as JSON, also one that does not exist, once what it shows is committed."""
-        machine, found = shard.machine, await self.in_slices(reads.group(self._node, group_id))
+    async def _group_text(self, shard: AnyShardRuntime, group_id: str) -> tuple[str, float]:
+        """Return a group as JSON, also one that does not exist, once what it shows is committed.
+
+        The other value is how long the work took, in seconds, without the time that it waited.
+        """
+        timed = Timed(asyncio.get_running_loop().time)
+        machine, found = shard.machine, await self.in_slices(timed.run(reads.group(self._node, group_id)))
         await self.as_of(shard, machine, found["as_of_index"])
-        return await self.in_slices(json_text(found))
+        text = await self.in_slices(timed.run(json_text(found)))
+        return text, timed.spent
 
     async def group_configs(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         node, group_id = self._node, given["group_id"]

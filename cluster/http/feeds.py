@@ -86,8 +86,8 @@ OFFSETS: Final = frozenset(
     }
 )
 
-View = Callable[[AnyShardRuntime, str], Awaitable[str]]
-"""Returns a group as JSON once what it shows is committed; raises HttpError."""
+View = Callable[[AnyShardRuntime, str], Awaitable[tuple[str, float]]]
+"""Returns a group as JSON once what it shows is committed, and the seconds of work; raises HttpError."""
 
 Committed = Callable[[AnyShardRuntime, int, int], Awaitable[bool]]
 """Waits until an index of a shard is committed, for so many ms at most."""
@@ -272,19 +272,17 @@ class GroupFeeds:
 
     async def _look(self, shard: AnyShardRuntime, group_id: str, group: _GroupFeed) -> None:
         """Make views of a group: the more one costs, the longer the pause after it."""
-        loop = asyncio.get_running_loop()
         while True:
             group.changed.clear()
-            began_s = loop.time()
             try:
-                text = await self._view(shard, group_id)
+                text, work_s = await self._view(shard, group_id)
             except HttpError:
-                text = ""  # this node is catching up; its readers keep what they have
+                text, work_s = "", 0.0  # this node is catching up; its readers keep what they have
             if text:
                 group.view = f"event: group\ndata: {text}\n\n".encode()
                 group.num_views += 1
                 group.tell()
-            pause_s = max(VIEW_S, (loop.time() - began_s) / VIEW_SHARE, len(text) / VIEW_BYTES_S)
+            pause_s = max(VIEW_S, work_s / VIEW_SHARE, len(text) / VIEW_BYTES_S)
             await asyncio.sleep(pause_s)
             try:
                 await asyncio.wait_for(group.changed.wait(), max(0.0, VIEW_QUIET_S - pause_s))

@@ -112,7 +112,7 @@ const CUTS = { old: "older entries of the shard's log are not read here", many: 
 function drawBegin() {
   const why = history_.lacks(), since = history_.since();
   put("begin", why && since !== null ? el("span", {}, "The group is older than these lanes, which begin at " + when(since) + ": " + CUTS[why] + ". ",
-    "Its whole history: ", el("code", {}, "quorate log timeline GROUP --html FILE")) : "");
+    "Its whole history: ", el("code", { class: "keep" }, "quorate log timeline GROUP --html FILE")) : "");
 }
 function drawAbout(then) {
   const { view } = history_, one = view.group, leader = cluster?.shards.find(each => each.shard === view.shard)?.leader_id;
@@ -154,12 +154,13 @@ function drawWaits({ waits, at }) {
         (left === null ? "" : left ? ", " + ago(left) + " left" : ", no time left")));
   })), rows.length > WAITS_SHOWN ? el("p", { class: "soft" }, "and " + (rows.length - WAITS_SHOWN) + " more") : ""]));
 }
+const STANDING = { UNREVOKED_PARTITIONS: "revoking", UNRELEASED_PARTITIONS: "waiting" };
 function drawMembers(then) {
   const { view } = history_, all = [...(then || view.group).members].sort((a, b) =>
     history_.called(a.member_id).localeCompare(history_.called(b.member_id), undefined, { numeric: true }));
   members = Math.min(members, Math.max(0, Math.ceil(all.length / MEMBERS_SHOWN) - 1));
   const from = members * MEMBERS_SHOWN;
-  const standing = text => text ? state(text.toLowerCase().replaceAll("_", " ")) : "";
+  const standing = text => text ? state(STANDING[text] || text.toLowerCase()) : "";
   const name = member => el("span", { title: member.member_id }, history_.called(member.member_id) + (member.instance_id ? " · static " + member.instance_id : ""));
   const rows = all.slice(from, from + MEMBERS_SHOWN).map(member => {
     const has = then && !member.known ? "not known" : parts(member.assigned), target = member.target ? parts(member.target) : "–";

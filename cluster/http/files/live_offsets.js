@@ -41,7 +41,7 @@ function drawOffsets(group) {
   const without = rows.filter(one => one.offset === undefined).length, unknown = rows.filter(one => one.offset !== undefined && one.end === null).length;
   const age = Lanes.now() - offsets.at_ms, sure = Math.max(CLUSTER_MS, offsets.of.size * OFFSET_MS) + TIMEOUT_MS;
   const said = [known ? "Lag " + number(offsets.lag) + " in sum" + (isLong ? ", the largest first." : ".") : "",
-    without ? count(without, "partition") + " without one." : "",
+    without ? count(without, "partition") + " without a committed offset." : "",
     !unknown ? "" : known ? "The end of " + count(unknown, "partition") + " is not known." : offsets.keeps_messages
       ? "The ends of the partitions are not known at the moment, so there is no lag."
       : "The ends of the partitions are not known, so there is no lag: this cluster does not keep the messages (scratch.log.enable).",
