@@ -175,7 +175,8 @@ A_GROUP = """
   const made = new History();
   made.fromMs = 5000;
   const group = { type: 'consumer', epoch: 3, assignment_epoch: 3, topics: { orders: { topic_id: 'T' } },
-    members: [member('a', [0]), member('b', [1]), member('c', [2])] };
+    members: [member('a', [0]), member('b', [1]), member('c', [2]),
+      { ...member('d', []), member_epoch: -2 }] };
   made.see({ as_of_index: 12, at_ms: 13000, group });
   made.add(entry(9, 'MEMBER_JOINED', 'b', record('MEMBER_METADATA', 'b', client('b')),
     record('METADATA', undefined, { epoch: 3 }),
@@ -192,7 +193,7 @@ async def told(tab: Tab, expression: str) -> Any:
 async def test_the_page_tells_what_the_log_says_and_no_more(up: dict[str, Any], tab: Tab) -> None:
     await tab.visit(f"{urls(up)[1]}/")
     before = await told(tab, "made.at(0).members.map(one => [one.member_id, one.known, one.assigned])")
-    assert before == [["a", False, {}], ["c", True, {"orders": [2]}]]
+    assert before == [["a", False, {}], ["c", True, {"orders": [2]}], ["d", True, {"orders": []}]]
     assert await told(tab, "made.at(2).waits") == [
         {"waiter": "b", "owner": "a", "topic": "orders", "partition": 1, "since": 10_000, "limit_ms": 9_000}
     ]
@@ -205,6 +206,7 @@ async def test_the_page_tells_what_the_log_says_and_no_more(up: dict[str, Any], 
         "orders 1": [[10_000, None, 1, "a"]],
         "orders 2": [[5_000, None, 0, "c"]],
     }
+    assert await told(tab, "Lanes.all(made).members.get('d')") == [[5_000, None, 4, 0]]  # it is away
     # An entry is taken in once; one that came without its records makes the past unknown.
     assert await told(tab, "made.add(entry(10, 'HEARTBEAT', 'a'))") is False
     anew = (

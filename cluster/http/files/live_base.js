@@ -2,7 +2,7 @@
 /* Elements, requests, words: what the other parts use. Bounds: what the page keeps and asks for does not grow with the
    cluster or with time. */
 const CLUSTER_MS = 5000, TIMEOUT_MS = 4000, LAUNCHER_MS = 50000, ORIGINS_KEPT = 16;
-const MEMBERS_SHOWN = 50, GROUPS_SHOWN = 100, CAUSES_SHOWN = 8, WAITS_SHOWN = 20, PARTITIONS_SHOWN = 24, TOPICS_SHOWN = 10;
+const ROWS_SHOWN = 25, GROUPS_SHOWN = 100, CAUSES_SHOWN = 8, WAITS_SHOWN = 20, PARTITIONS_SHOWN = 24, TOPICS_SHOWN = 10;
 const $ = id => document.getElementById(id);
 let origins = [location.origin];
 

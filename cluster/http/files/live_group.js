@@ -121,7 +121,7 @@ function drawAbout(then) {
   if (then || !one) put("about", el("h2", {}, groupId, " ", one ? tag("an earlier moment", "warn") : tag("does not exist any more", "")),
     el("p", {}, count(then.members.length, "member") + (then.epoch === undefined ? "" : ", epoch " + then.epoch), ...tail));
   else put("about", el("h2", {}, one.group_id + " ", state(one.state)),
-    el("p", {}, count(one.members.length, "member") + ", epoch " + one.epoch + (offsets && offsets.lag !== null ? ", lag " + number(offsets.lag) : "") + (one.assignor ? ", assignor " + one.assignor : "") +
+    el("p", {}, count(one.members.length, "member") + ", epoch " + one.epoch + (offsets && offsets.lag !== null ? ", lag " + thousands(offsets.lag) : "") + (one.assignor ? ", assignor " + one.assignor : "") +
       (one.state_since_ms ? ", " + one.state.toLowerCase() + " for " + ago(view.at_ms - one.state_since_ms) : ""), ...tail),
     one.assignor_error ? el("p", {}, tag("assignor failed", "bad"), " " + one.assignor_error) : "");
 }
@@ -158,11 +158,11 @@ const STANDING = { UNREVOKED_PARTITIONS: "revoking", UNRELEASED_PARTITIONS: "wai
 function drawMembers(then) {
   const { view } = history_, all = [...(then || view.group).members].sort((a, b) =>
     history_.called(a.member_id).localeCompare(history_.called(b.member_id), undefined, { numeric: true }));
-  members = Math.min(members, Math.max(0, Math.ceil(all.length / MEMBERS_SHOWN) - 1));
-  const from = members * MEMBERS_SHOWN;
+  members = Math.min(members, Math.max(0, Math.ceil(all.length / ROWS_SHOWN) - 1));
+  const from = members * ROWS_SHOWN;
   const standing = text => text ? state(STANDING[text] || text.toLowerCase()) : "";
   const name = member => el("span", { title: member.member_id }, history_.called(member.member_id) + (member.instance_id ? " · static " + member.instance_id : ""));
-  const rows = all.slice(from, from + MEMBERS_SHOWN).map(member => {
+  const rows = all.slice(from, from + ROWS_SHOWN).map(member => {
     const has = then && !member.known ? "not known" : parts(member.assigned), target = member.target ? parts(member.target) : "–";
     const same = !then && view.group.type !== "consumer" ? "" : target === has ? "same" : target; // classic members have no other
     if (then) return [name(member), standing(member.state), member.epoch === undefined ? "" : String(member.epoch), has, parts(member.pending) === "–" ? "" : parts(member.pending), same];
@@ -172,7 +172,7 @@ function drawMembers(then) {
   });
   put("members", el("h3", {}, "Members"), table(then ? ["Member", "State", "Epoch", "Has", "Must release", "Target"]
     : ["Member", "Host", "State", "Heard", "Epoch", "Has", "Lag", "Target"], rows),
-    pager("Members", members, MEMBERS_SHOWN, all.length, to => { members = to; drawGroup(); }));
+    pager("Members", members, ROWS_SHOWN, all.length, to => { members = to; drawGroup(); }));
 }
 
 function chosen() { try { return decodeURIComponent(location.hash.slice(1)); } catch { return ""; } }

@@ -54,9 +54,10 @@ class History {
       for (const one of view.group.members) {
         if (/Rebalance/.test(view.group.state) && !Object.keys(one.assigned).length) continue; // it joins a classic group now
         put("m" + one.member_id, { client: one.client_id, host: one.client_host, limit_ms: one.rebalance_timeout_ms });
-        const has = view.group.type === "consumer" ? one.state && { state: one.state, assigned: one.assigned, pending: one.pending_revocation } : owned(one.state, one.assigned);
-        if (has) put("c" + one.member_id, { epoch: one.member_epoch < 0 ? undefined : one.member_epoch, ...has });
-        put("t" + one.member_id, view.group.type === "consumer" ? one.target : one.assigned);
+        const isConsumer = view.group.type === "consumer";
+        if (!isConsumer) put("c" + one.member_id, { epoch: one.member_epoch < 0 ? undefined : one.member_epoch, ...owned(one.state, one.assigned) });
+        else if (one.state) put("c" + one.member_id, { epoch: one.member_epoch, state: one.state, assigned: one.assigned, pending: one.pending_revocation });
+        put("t" + one.member_id, isConsumer ? one.target : one.assigned);
       }
     }
     this.version++;
