@@ -2,13 +2,15 @@
 
 Three nodes, one group of 200 raw members on 1,000 partitions. They commit up to 200 times a second, and every
 ten seconds one leaves and joins again, so that the group has two more epochs. A page asks for what the page
-in a browser asks for: the feed of the group from its leader, the cluster every 5 s from every node, the first
-hundred groups. Turns with and without pages alternate.
+in a browser asks for: the feed of the group from its leader, every 5 s the cluster from every node and the
+first hundred groups, and every 10 s the offsets of all partitions, here from the same node. Turns with and
+without pages alternate.
 """
 
 from __future__ import annotations
 
 import http.client
+import itertools
 import statistics
 import tempfile
 import threading
@@ -37,6 +39,9 @@ TURNS = 3
 CHURN_S = 10.0
 CLUSTER_S = 5.0
 """Interval of the page's looks at the cluster."""
+
+OFFSETS_EACH = 2
+"""With so many partitions the page asks for their offsets at every second look."""
 
 COMMIT_VERSION = 9  # the last with topic names
 OPENING_S = 12.0
@@ -68,10 +73,13 @@ class Page:
         self._feed.close()
 
     def _look(self) -> None:
+        looks = itertools.count()
         while not self._has_closed.wait(CLUSTER_S):
             for node in self._nodes:
                 self._ask(node, "/v1/cluster")
             self._ask(self._leader, "/v1/groups?limit=100&after=")
+            if next(looks) % OFFSETS_EACH == 0:
+                self._ask(self._leader, f"/v1/groups/{GROUP}/offsets")
 
     def _ask(self, node: NodeProcess, path: str) -> None:
         asked = http.client.HTTPConnection(node.host, node.http_port, timeout=10)
@@ -86,7 +94,7 @@ class BusyGroup:
     def __init__(self, peers: list[load.Peer]) -> None:
         self.swarm = Swarm(peers, MEMBERS)
         self._commits_at_s = self._churns_at_s = time.monotonic()
-        self._next = 0
+        self._next = self._num_commits = 0
 
     def run(self, until_s: float) -> None:
         while time.monotonic() < until_s:
@@ -95,7 +103,8 @@ class BusyGroup:
             if now_s >= self._commits_at_s + 1 / MEMBERS:
                 self._commits_at_s = now_s
                 self._next = (self._next + 1) % MEMBERS
-                _commit(self.swarm.members[self._next])
+                self._num_commits += 1
+                _commit(self.swarm.members[self._next], self._num_commits % PARTITIONS)
             if now_s >= self._churns_at_s + CHURN_S:
                 self._churns_at_s = now_s
                 _leave(self.swarm.members[self._next])
@@ -112,9 +121,11 @@ def _leave(member: SwarmMember) -> None:
     member.epoch, member.owned, member.has_news = 0, [], True
 
 
-def _commit(member: SwarmMember) -> None:
+def _commit(member: SwarmMember, number: int) -> None:
     """Commit an offset for one partition; a member that is moving may be refused."""
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+    partition = OffsetCommitRequestPartition(
+        partition_index=number, committed_offset=1, committed_metadata=""
+    )
     request = OffsetCommitRequest(
         group_id=GROUP,
         generation_id_or_member_epoch=member.epoch,

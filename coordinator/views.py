@@ -87,6 +87,8 @@ def group_summary(shard: GroupShard, group_id: str) -> Json:
         "members": _num_members(group),
         "offsets": shard.projection.offsets.count(group_id),
     }
+    if group is not None and group.classic is not None:
+        summary |= {"epoch": group.classic.generation, "assignment_epoch": group.classic.generation}
     if group is None:
         for key, value in shard.projection.old_groups_of(group_id):
             generation = value.generation if isinstance(value, RewriteGroupValue) else 0
@@ -349,13 +351,10 @@ def _host(client_host: str) -> str:
 
 def _classic_member(member: ClassicMember, group: GroupMetadataValue) -> Json:
     """A member of a classic group, as far as its consumer's embedded protocol can be read."""
-    subscription, assignment = ConsumerProtocolSubscription(), ConsumerProtocolAssignment()
+    subscription = ConsumerProtocolSubscription()
     if group.protocol_type == CONSUMER:
         with suppress(MalformedFrame):
             subscription = decode(ConsumerProtocolSubscription, member.subscription)
-        with suppress(MalformedFrame):
-            assignment = decode(ConsumerProtocolAssignment, member.assignment)
-    assigned = {one.topic: sorted(one.partitions) for one in assignment.assigned_partitions}
     return _MEMBER_OF_NO_GROUP | {
         "member_id": member.member_id,
         "instance_id": member.group_instance_id,
@@ -365,9 +364,18 @@ def _classic_member(member: ClassicMember, group: GroupMetadataValue) -> Json:
         "subscribed_topics": sorted(subscription.topics),
         "client_assignors": [group.protocol] if group.protocol else [],
         "member_epoch": group.generation,
-        "assigned": dict(sorted(assigned.items())),
+        "assigned": classic_assigned(member, group),
         "rebalance_timeout_ms": member.rebalance_timeout_ms,
     }
+
+
+def classic_assigned(member: ClassicMember, group: GroupMetadataValue) -> dict[str, list[int]]:
+    """The partitions that a member of a classic group was assigned, by topic; none if it is no consumer."""
+    assignment = ConsumerProtocolAssignment()
+    if group.protocol_type == CONSUMER:
+        with suppress(MalformedFrame):
+            assignment = decode(ConsumerProtocolAssignment, member.assignment)
+    return {one.topic: sorted(one.partitions) for one in assignment.assigned_partitions}
 
 
 def _parts(member: _Seen) -> Iterator[tuple[bytes, tuple[int, ...]]]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
+from coordinator.offsets.lag import lag
 from history.columns import display_width, wrapped
 from history.render import MemberNames, duration, plural, ranges
 from quorate.output import assignment_text, printable, table_lines
@@ -102,7 +103,7 @@ def lines(
         text += _paragraph(title, sentences, width)
     text.append("")
     rows = _offset_rows(view, offsets, names, ends, lost_before or {})
-    below = _below_offsets(view, offsets, ends, lost_before or {}, has_rows=bool(rows))
+    below = _below_offsets(view, rows, has_ends=ends is not None)
     shown = _offsets(rows, width, has_ends=ends is not None)
     if lines_max is not None and len(text) + len(shown) + len(below) > lines_max:
         shown = _offsets_in_sum(rows, width, has_ends=ends is not None)
@@ -385,10 +386,10 @@ def _offset_rows(
     rows = []
     for topic, number in sorted(known | set(ends or ())):
         offset, end = offsets.get(topic, {}).get(number), (ends or {}).get((topic, number))
-        lag = (
-            None if offset is None or end is None else end - max(offset, lost_before.get((topic, number), 0))
-        )
-        rows.append(_OffsetRow(topic, number, offset, end, lag, owner_of.get((topic, number))))
+        missing = None
+        if offset is not None and end is not None:
+            missing = lag(offset, lost_before.get((topic, number), 0), end)
+        rows.append(_OffsetRow(topic, number, offset, end, missing, owner_of.get((topic, number))))
     return rows
 
 
@@ -427,33 +428,18 @@ def _sum(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _below_offsets(
-    view: View,
-    offsets: Offsets,
-    ends: Mapping[tuple[str, int], int] | None,
-    lost_before: Mapping[tuple[str, int], int],
-    *,
-    has_rows: bool,
-) -> list[str]:
+def _below_offsets(view: View, rows: Sequence[_OffsetRow], *, has_ends: bool) -> list[str]:
     num_pending = view.get("pending_offsets", 0)
     pending = [f"{plural(num_pending, 'offset')} pending in transactions"] if num_pending else []
-    if not has_rows:
+    if not rows:
         return ["no committed offsets", *pending]
-    return [*([_lag(offsets, ends, lost_before)] if ends is not None else []), *pending]
+    return [*([_lag(rows)] if has_ends else []), *pending]
 
 
-def _lag(
-    offsets: Offsets, ends: Mapping[tuple[str, int], int], lost_before: Mapping[tuple[str, int], int]
-) -> str:
-    committed = {
-        (topic, number): max(offset, lost_before.get((topic, number), 0))
-        for topic, by in offsets.items()
-        for number, offset in by.items()
-    }
-    lag = sum(max(0, ends[partition] - committed[partition]) for partition in ends if partition in committed)
-    without = sum(partition not in committed for partition in ends)
-    unknown = sum(partition not in ends for partition in committed)
-    said = [f"total lag {lag:,}"]
+def _lag(rows: Sequence[_OffsetRow]) -> str:
+    without = sum(row.offset is None for row in rows)
+    unknown = sum(row.end is None for row in rows)
+    said = [f"total lag {_sum(row.lag for row in rows) or 0:,}"]
     if without:
         said.append(f"{plural(without, 'partition')} without an offset")
     if unknown:

@@ -2,7 +2,8 @@
 
 listener       the port
 app            the API on aiohttp: `routes` with the answers of `reads`, and the files of the log
-routes         the API as a table: paths, parameters, answers; router and OpenAPI use it
+routes         the API as a table: paths, parameters, answers; router and `openapi` use it
+openapi        the document of the API
 schemas        the JSON schemas of its answers
 reads          answers from the projections of this node
 writes         changes by operators: the format level, faults

@@ -25,13 +25,15 @@ from cluster.http.launcher import Launcher
 from cluster.http.leases import LeaseServer
 from cluster.http.metrics import NodeMetrics
 from cluster.http.node_view import HttpNode, Json
+from cluster.http.openapi import openapi
 from cluster.http.page import let_pages_read, page
 from cluster.http.places import PlacedConnection, Places
-from cluster.http.routes import ROUTES, HttpError, Route, openapi
+from cluster.http.routes import ROUTES, HttpError, Route
 from cluster.http.text import json_text
 from cluster.kafka.listener import KafkaListener
 from cluster.node_info import NodeInfo
 from cluster.runtime.shard_runtime import AnyShardRuntime
+from cluster.runtime.slices import Timed
 from cluster.settings import Settings
 
 LOG = logging.getLogger("quorate.http")
@@ -340,6 +342,15 @@ class Api:
             raise reads.no_group(group_id)
         return await self.json(answer)
 
+    async def group_offsets(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
+        """Answer where the messages are: on the metadata shard's leader, if it can be asked."""
+        node, context, group_id = self._node, self._kafka.context, given["group_id"]
+        leader = node.controller if context.scratch_log is not None else None
+        if leader is not None and leader.http_port and leader.node_id != node.info.node_id:
+            raise _sent_on(node.metadata, leader, request.path_qs)
+        answer = reads.group_offsets(node, context, group_id)
+        return await self.json(await self.read(request, node.shard_for(group_id), 0, answer))
+
     async def group_events(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         shard = self._node.shard_for(given["group_id"])
         reads.check_readable(shard)
@@ -348,11 +359,16 @@ class Api:
         with self._waits("TOO_MANY_FEEDS", "too many live feeds and long polls are open already"):
             return await self.feeds.serve(request, shard, given["group_id"], after)
 
-    async def _group_text(self, shard: AnyShardRuntime, group_id: str) -> str:
-        """Return a group as JSON, also one that does not exist, once what it shows is committed."""
-        machine, found = shard.machine, await self.in_slices(reads.group(self._node, group_id))
+    async def _group_text(self, shard: AnyShardRuntime, group_id: str) -> tuple[str, float]:
+        """Return a group as JSON, also one that does not exist, once what it shows is committed.
+
+        The other value is how long the work took, in seconds, without the time that it waited.
+        """
+        timed = Timed(asyncio.get_running_loop().time)
+        machine, found = shard.machine, await self.in_slices(timed.run(reads.group(self._node, group_id)))
         await self.as_of(shard, machine, found["as_of_index"])
-        return await self.in_slices(json_text(found))
+        text = await self.in_slices(timed.run(json_text(found)))
+        return text, timed.spent
 
     async def group_configs(self, request: web.Request, given: dict[str, Any]) -> web.StreamResponse:
         node, group_id = self._node, given["group_id"]

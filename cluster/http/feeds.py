@@ -1,7 +1,8 @@
 """Live feeds of groups as server-sent events: what the log says about one group, and how the group stands.
 
     start   the first index that is sent, and when it was written; nothing is left out from there on
-    entry   a committed entry with its records about the group, offsets left out; its id is its Raft index
+    entry   a committed entry with its records about the group, offsets left out; its id is its Raft index.
+            Members of a classic group come with what they were `assigned`
     group   the group as `GET /v1/groups/ID` answers, soon after a change, and now and then without one
     alive   nothing has happened for `ALIVE_S`
 
@@ -30,14 +31,17 @@ from cluster.http.node_view import Json
 from cluster.http.reads import shard_name
 from cluster.http.routes import HttpError
 from cluster.runtime.shard_runtime import AnyShardRuntime
+from coordinator.views import classic_assigned
 from raftlog.env.errors import RaftlogError
 from raftlog.storage.frames import Frame
 from records import (
+    GroupMetadataValue,
     RawRecord,
     RecordsError,
     RecordType,
     cause_to_json,
     decode_cause,
+    decode_value,
     group_id_of,
     iter_records,
     record_to_json,
@@ -82,8 +86,8 @@ OFFSETS: Final = frozenset(
     }
 )
 
-View = Callable[[AnyShardRuntime, str], Awaitable[str]]
-"""Returns a group as JSON once what it shows is committed; raises HttpError."""
+View = Callable[[AnyShardRuntime, str], Awaitable[tuple[str, float]]]
+"""Returns a group as JSON once what it shows is committed, and the seconds of work; raises HttpError."""
 
 Committed = Callable[[AnyShardRuntime, int, int], Awaitable[bool]]
 """Waits until an index of a shard is committed, for so many ms at most."""
@@ -268,19 +272,17 @@ class GroupFeeds:
 
     async def _look(self, shard: AnyShardRuntime, group_id: str, group: _GroupFeed) -> None:
         """Make views of a group: the more one costs, the longer the pause after it."""
-        loop = asyncio.get_running_loop()
         while True:
             group.changed.clear()
-            began_s = loop.time()
             try:
-                text = await self._view(shard, group_id)
+                text, work_s = await self._view(shard, group_id)
             except HttpError:
-                text = ""  # this node is catching up; its readers keep what they have
+                text, work_s = "", 0.0  # this node is catching up; its readers keep what they have
             if text:
                 group.view = f"event: group\ndata: {text}\n\n".encode()
                 group.num_views += 1
                 group.tell()
-            pause_s = max(VIEW_S, (loop.time() - began_s) / VIEW_SHARE, len(text) / VIEW_BYTES_S)
+            pause_s = max(VIEW_S, work_s / VIEW_SHARE, len(text) / VIEW_BYTES_S)
             await asyncio.sleep(pause_s)
             try:
                 await asyncio.wait_for(group.changed.wait(), max(0.0, VIEW_QUIET_S - pause_s))
@@ -354,10 +356,21 @@ def _encoded(frame: Frame, raws: list[RawRecord], left_out: int = 0) -> bytes:
         "term": frame.term,
         "timestamp_ms": frame.timestamp_ms,
         "cause": cause_to_json(decode_cause(frame.body)),
-        "records": [record_to_json(raw) for raw in raws],
+        "records": [_record(raw) for raw in raws],
         "left_out": left_out,
     }
     return f"id: {frame.index}\n".encode() + _event("entry", entry)
+
+
+def _record(raw: RawRecord) -> Json:
+    """Return a record as JSON; a classic member's partitions stand for the bytes that clients wrote."""
+    shown = record_to_json(raw)
+    if raw.type == RecordType.GROUP_METADATA and shown.get("value"):
+        group: GroupMetadataValue = decode_value(raw)
+        for member, known in zip(shown["value"]["members"], group.members, strict=True):
+            del member["subscription"], member["assignment"]
+            member["assigned"] = classic_assigned(known, group)
+    return shown
 
 
 def _event(name: str, data: Json) -> bytes:

@@ -36,7 +36,7 @@ async def transfer(node: HttpNode, shard: AnyShardRuntime, to: int | None, asker
     """Let a node lead the shard from now on; naming the present leader only makes it last."""
     if to is not None:
         _check_known(node, to)
-    if node.format_level < LEADERSHIP_SINCE:
+    if not reads.transfers_last(node):
         return await _transfer_once(node, shard, to, asker)
     check_leads(node, node.metadata)
     leader = node.leader_of(shard.shard)
@@ -69,7 +69,7 @@ async def undo_transfer(node: HttpNode, shard: AnyShardRuntime, asker: str) -> J
 async def drain(node: HttpNode, node_id: int, *, is_drained: bool, asker: str) -> Json:
     """Let a node lead nothing while another can, or lead again; its shards move after the answer."""
     _check_known(node, node_id)
-    if node.format_level < LEADERSHIP_SINCE:
+    if not reads.transfers_last(node):
         message = f"draining needs format level {LEADERSHIP_SINCE}, and the cluster is at {node.format_level}"
         hint = "run `quorate cluster upgrade` when all nodes have this release"
         raise HttpError(409, "NOT_DRAINED", message, hint)

@@ -21,7 +21,14 @@ from aiohttp import web
 from cluster.http.reads import http_url
 from cluster.node_info import NodeInfo
 
-SCRIPTS: Final = ("live_base.js", "live_cluster.js", "live_model.js", "live_lanes.js", "live_group.js")
+SCRIPTS: Final = (
+    "live_base.js",
+    "live_cluster.js",
+    "live_model.js",
+    "live_lanes.js",
+    "live_offsets.js",
+    "live_group.js",
+)
 
 
 def _part(name: str) -> str:

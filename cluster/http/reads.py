@@ -13,13 +13,16 @@ from collections.abc import Generator
 
 from cluster.http.node_view import HttpNode, Json
 from cluster.http.routes import HttpError
+from cluster.kafka.appending import log_led_here
+from cluster.kafka.context import ListenerContext
 from cluster.node_info import NodeInfo
 from cluster.runtime.shard_runtime import AnyShardRuntime
-from coordinator import views
+from coordinator import admin, views
 from coordinator.groupconfigs import in_force
 from coordinator.leadership import asked_leader
+from coordinator.offsets.lag import offsets_view
 from raftlog.storage.evidence import Refusal
-from records import METADATA_SHARD, topic_id_text
+from records import LEADERSHIP_SINCE, METADATA_SHARD, topic_id_text
 from wire.apis import api_name
 from wire.errors import error_name
 
@@ -78,6 +81,7 @@ def cluster(node: HttpNode, release: str) -> Json:
         "node_id": node.info.node_id,
         "release": release,
         "format_level": node.format_level,
+        "transfers_last": transfers_last(node),
         "uptime_ms": about["uptime_ms"],
         "heartbeats": about.get("heartbeats"),
         "clock": about.get("clock"),
@@ -91,6 +95,11 @@ def cluster(node: HttpNode, release: str) -> Json:
             for shard in node.all_shards
         ],
     }
+
+
+def transfers_last(node: HttpNode) -> bool:
+    """Whether the cluster writes down what operators ask for; the metadata shard's leader then takes it."""
+    return node.format_level >= LEADERSHIP_SINCE
 
 
 def _nodes(node: HttpNode, about: Json, release: str) -> list[Json]:
@@ -193,6 +202,35 @@ def group(node: HttpNode, group_id: str) -> Generator[None, None, Json]:
         view["refused_strangers"] = list(refused.values())[:STRANGERS_MAX]
         answer["group"] = view
     return answer
+
+
+def group_offsets(node: HttpNode, context: ListenerContext, group_id: str) -> Generator[None, None, Json]:
+    """Return a group's offsets, the newest as they are at the last step, with the ends of logs kept here.
+
+    HttpError 404 if there is no such group.
+    """
+    shard = node.shard_for(group_id)
+    check_readable(shard)
+    if not admin.exists(shard.machine.groups, group_id):
+        raise no_group(group_id)
+
+    def ends(topic_id: bytes, partition: int) -> tuple[int, int] | None:
+        log = log_led_here(context) if keeps_messages and node.is_catalog_current else None
+        if log is None:
+            return None
+        found = log.log((topic_id, partition))
+        return found.start, found.end
+
+    keeps_messages = context.scratch_log is not None
+    offsets = shard.machine.projection.offsets
+    found = yield from offsets_view(offsets, group_id, node.catalog, ends)
+    answer = {
+        "shard": shard.shard,
+        "as_of_index": shard.machine.applied_index,
+        "at_ms": node.host.wall_ms(),
+        "keeps_messages": keeps_messages,
+    }
+    return answer | found
 
 
 def _refusal(refusal: Refusal) -> Json:

@@ -1,4 +1,4 @@
-"""The HTTP API as a table: paths, parameters with their bounds, answers. Router and OpenAPI both use it.
+"""The HTTP API as a table: paths, parameters with their bounds, answers. The router and `openapi` use it.
 
 So the document cannot name a parameter that the node does not check, nor omit one that it does.
 """
@@ -17,13 +17,14 @@ from cluster.http.schemas import (
     ANYTHING,
     AS_OF,
     CONFIG,
-    ERROR,
     FAULT,
     GROUP,
     NODE,
+    OFFSET,
     Schema,
     array_of,
     object_of,
+    of_names,
     or_null,
 )
 
@@ -293,9 +294,11 @@ ROUTES: tuple[Route, ...] = (
     Route("/v1/cluster", "cluster",
         "Every node with its addresses and this node's link to it; this node's shards with state, "
         "leader, term, indexes, and, where it leads, its followers. `launcher`: whether `quorate up` runs "
-        "this node and can be asked to kill and restart nodes.",
+        "this node and can be asked to kill and restart nodes. `transfers_last`: whether a transfer of a "
+        "shard lasts, and goes to the metadata leader.",
         answer=object_of(
-            "cluster_id str, node_id int, release str, format_level int, uptime_ms int, launcher bool",
+            "cluster_id str, node_id int, release str, format_level int, transfers_last bool, "
+            "uptime_ms int, launcher bool",
             heartbeats=or_null(ANYTHING),
             clock=or_null(ANYTHING),
             nodes=array_of(NODE),
@@ -365,11 +368,22 @@ ROUTES: tuple[Route, ...] = (
         parameters=(_GROUP_ID, _CONSISTENT),
         answer=object_of("shard int, as_of_index int, at_ms int", group=GROUP),
         refusals=(307, 400, 404, 503)),
+    Route("/v1/groups/{group_id}/offsets", "group_offsets",
+        "The committed offsets of one group, and how many messages come after each. `end` and `lag` are null "
+        "where this cluster does not have the messages (`keeps_messages`: whether `scratch.log.enable` is "
+        "set). The metadata leader has them, and other nodes redirect to it.",
+        parameters=(_GROUP_ID,),
+        answer=object_of(
+            "shard int, as_of_index int, at_ms int, keeps_messages bool, lag int?",
+            topics=of_names(array_of(OFFSET)),
+        ),
+        refusals=(307, 400, 404, 503)),
     Route("/v1/groups/{group_id}/events", "group_events",
         "One group live, also before it exists, as server-sent events: `entry`, a committed entry with its "
-        "records about the group but offsets, whose id is its index; `group`, the group as above; `start` "
-        "with the first index that is sent; `alive`. A new reader gets the newest entries first, one that "
-        "names its last id only what it lacks, from any node.",
+        "records about the group but offsets, whose id is its index (members of a classic group with what "
+        "they were `assigned`, in place of the bytes that clients wrote); `group`, the group as above; "
+        "`start` with the first index that is sent; `alive`. A new reader gets the newest entries first, one "
+        "that names its last id only what it lacks, from any node.",
         parameters=(_GROUP_ID, _AFTER_INDEX),
         media=("text/event-stream",),
         refusals=(400, 429, 503)),
@@ -456,70 +470,3 @@ ROUTES: tuple[Route, ...] = (
         answer=ANYTHING),
 )
 # fmt: on
-
-
-STATUS_WORDS = {
-    307: "Another node leads, or has the lease; Location has its URL.",
-    400: "A parameter or the body is unknown or wrong.",
-    403: "The request comes from another site's page, its Host is not a name of the node, or the node's "
-    "settings do not allow it.",
-    404: "The resource does not exist.",
-    408: "The body did not arrive in time.",
-    409: "Send the request to another node (`leader`), or the cluster cannot do it now.",
-    413: "The body is too large.",
-    415: "The body must be application/json.",
-    410: "These entries were removed by retention.",
-    429: "Too many requests are waiting, or too many leases or feeds are open.",
-    503: "A shard is not ready, or the node is busy: try again.",
-}
-
-
-def openapi(version: str) -> Schema:
-    """Return the OpenAPI 3.1 document of ROUTES."""
-    paths: dict[str, Schema] = {}
-    for route in ROUTES:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
-    return {
-        "openapi": "3.1.0",
-        "info": {
-            "title": "Quorate",
-            "version": version,
-            "description": "One node: health, metrics, groups, topics, the committed log; who leads.",
-        },
-        "paths": paths,
-        "components": {"schemas": {"Error": ERROR}},
-    }
-
-
-def _operation(route: Route) -> Schema:
-    content: Schema = {
-        media: ({"schema": route.answer} if route.answer is not None else {}) for media in route.media
-    }
-    responses: Schema = {"200": {"description": route.summary, "content": content}}
-    for status in (*route.refusals, 503) if 503 not in route.refusals else route.refusals:
-        schema = route.answer if route.name == "readyz" else {"$ref": "#/components/schemas/Error"}
-        responses[str(status)] = {
-            "description": STATUS_WORDS[status],
-            "content": {"application/json": {"schema": schema}},
-        }
-    parameters = [
-        {
-            "name": parameter.name,
-            "in": "path" if parameter.in_path else "query",
-            "required": parameter.in_path,
-            "description": parameter.reason,
-            "schema": parameter.schema(),
-        }
-        for parameter in route.parameters
-    ]
-    operation: Schema = {
-        "operationId": route.name,
-        "summary": route.summary,
-        "parameters": parameters,
-        "responses": responses,
-    }
-    if route.method == "POST":
-        properties = {field.name: {**field.schema(), "description": field.reason} for field in route.fields}
-        body = {"type": "object", "properties": properties, "additionalProperties": False}
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
-    return operation

@@ -82,6 +82,8 @@ MEMBER = object_of(
     last_refused=or_null(REFUSAL),
 )
 
+OFFSET = object_of("partition int, offset int, end int?, lag int?")
+
 FAULT = object_of(
     "id int, action str, api str?, group str?, member str?, client_id str?, connection str?, error str?, "
     "delay_ms int, throttle_ms int, after int, times int?, rate num, seed int, for_ms int?, words str, "

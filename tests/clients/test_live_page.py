@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,13 @@ import pytest_asyncio
 
 from cluster.supervisor_socket import ask
 from quorate.client import Client
+from tests.support import launched
 from tests.support.browser import Tab, browser_path, opened
-from tests.support.python_clients import ConfluentMemberOfConsumerGroup, running
+from tests.support.python_clients import (
+    ConfluentMemberOfConsumerGroup,
+    produce_with_confluent,
+    running,
+)
 from tests.support.waiting import until
 
 BROWSER = browser_path()
@@ -38,19 +41,8 @@ TEXT = "document.getElementById('group').innerText"
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """A cluster of `quorate up`, as it describes itself."""
-    data = str(tmp_path_factory.mktemp("up") / "cluster")
-    words = ("up", "--nodes", "3", "--data", data, "--port", "0", "--http-port", "0", "--json")
-    with subprocess.Popen(
-        [sys.executable, "-m", "quorate", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            yield json.loads(process.stdout.readline())
-        finally:
-            process.terminate()
+    with launched.up(tmp_path_factory.mktemp("up") / "cluster", "--nodes", "3") as announced:
+        yield announced
 
 
 MOVES_TRIED = 10
@@ -128,6 +120,11 @@ async def test_the_page_follows_a_group_and_goes_on_when_its_node_is_killed(
             await shows(tab, "Lanes.all(history_).members.size === 4")
             await shows(tab, "Lanes.all(history_).partitions.size === 6")
 
+            # How far the group is behind, by the node that has the messages.
+            produce_with_confluent(up["bootstrap"], "orders", [b"message"] * 60)
+            await shows(tab, f"offsets?.lag === 0 && offsets.of.size > 0 && {TEXT}.includes('lag 0,')")
+            assert await tab.evaluate("[...offsets.of.values()].every(one => one.end === one.offset)")
+
             # The past by keyboard: from entry to entry, to the oldest, and back to now.
             await tab.evaluate("document.getElementById('scrub').focus()")
             while await tab.evaluate(f"!{TEXT}.includes('3 members')"):
@@ -178,7 +175,8 @@ A_GROUP = """
   const made = new History();
   made.fromMs = 5000;
   const group = { type: 'consumer', epoch: 3, assignment_epoch: 3, topics: { orders: { topic_id: 'T' } },
-    members: [member('a', [0]), member('b', [1]), member('c', [2])] };
+    members: [member('a', [0]), member('b', [1]), member('c', [2]),
+      { ...member('d', []), member_epoch: -2 }] };
   made.see({ as_of_index: 12, at_ms: 13000, group });
   made.add(entry(9, 'MEMBER_JOINED', 'b', record('MEMBER_METADATA', 'b', client('b')),
     record('METADATA', undefined, { epoch: 3 }),
@@ -195,7 +193,7 @@ async def told(tab: Tab, expression: str) -> Any:
 async def test_the_page_tells_what_the_log_says_and_no_more(up: dict[str, Any], tab: Tab) -> None:
     await tab.visit(f"{urls(up)[1]}/")
     before = await told(tab, "made.at(0).members.map(one => [one.member_id, one.known, one.assigned])")
-    assert before == [["a", False, {}], ["c", True, {"orders": [2]}]]
+    assert before == [["a", False, {}], ["c", True, {"orders": [2]}], ["d", True, {"orders": []}]]
     assert await told(tab, "made.at(2).waits") == [
         {"waiter": "b", "owner": "a", "topic": "orders", "partition": 1, "since": 10_000, "limit_ms": 9_000}
     ]
@@ -208,12 +206,107 @@ async def test_the_page_tells_what_the_log_says_and_no_more(up: dict[str, Any], 
         "orders 1": [[10_000, None, 1, "a"]],
         "orders 2": [[5_000, None, 0, "c"]],
     }
+    assert await told(tab, "Lanes.all(made).members.get('d')") == [[5_000, None, 4, 0]]  # it is away
     # An entry is taken in once; one that came without its records makes the past unknown.
     assert await told(tab, "made.add(entry(10, 'HEARTBEAT', 'a'))") is False
     anew = (
         "(made.add({ ...entry(11, 'HEARTBEAT', 'a'), left_out: 900 }), [made.events.length, made.base.size])"
     )
     assert await told(tab, anew) == [1, 0]
+
+
+WHOLE_GROUPS = """
+  const whole = (type, index, trigger, value) => ({ index, timestamp_ms: index * 1000, left_out: 0,
+    cause: { trigger }, records: [{ type, key: { group_id: 'g' }, value }] });
+  const read = (type, ...values) => {
+    const made = new History();
+    values.forEach((value, n) => made.add(whole(type, 1 + n, 'GENERATION_COMPLETED', value)));
+    const { members, partitions } = Lanes.all(made);
+    const epochs = made.events.map(one => one.epoch ?? null);
+    return [epochs, Object.fromEntries(members), Object.fromEntries(partitions)];
+  };
+  const member = ([member_id, numbers]) =>
+    ({ member_id, client_id: '', client_host: '/h', assigned: numbers.length ? { o: numbers } : {} });
+  const classic = (generation, has) => ({ generation, members: Object.entries(has).map(member) });
+  const consumer = ([consumer_id, state, ...partitions]) =>
+    ({ consumer_id, state, owned: partitions.length ? [{ topic: 'o', partitions }] : [] });
+  const older = (number, name, has) => ({ [name]: number, consumers: has.map(consumer) });
+"""
+"""Groups that are one record each, as the page reads them."""
+
+
+async def test_groups_of_other_protocols_have_lanes_from_their_one_record(
+    up: dict[str, Any], tab: Tab
+) -> None:
+    await tab.visit(f"{urls(up)[1]}/")
+
+    async def lanes(expression: str) -> Any:
+        return json.loads(
+            await tab.evaluate(f"(() => {{ {WHOLE_GROUPS}; return JSON.stringify({expression}); }})()")
+        )
+
+    of_classic = (
+        "read('GROUP_METADATA', classic(0, {}), classic(1, {a: [0, 1]}), classic(2, {a: [0], b: [1]}),"
+        " classic(3, {b: [0, 1]}), null)"
+    )
+    assert await lanes(of_classic) == [
+        [None, 1, 2, 3, None],
+        {"a": [[2000, 3000, 0, 2], [3000, 4000, 0, 1]], "b": [[3000, 4000, 0, 1], [4000, 5000, 0, 2]]},
+        {
+            "o 0": [[2000, 4000, 0, "a"], [4000, 5000, 0, "b"], [5000, None, 2, None]],
+            "o 1": [[2000, 3000, 0, "a"], [3000, 5000, 0, "b"], [5000, None, 2, None]],
+        },
+    ]
+    of_rewrite = "read('REWRITE_GROUP', older(4, 'generation', [['a', undefined, 0]]))"
+    assert await lanes(of_rewrite) == [[4], {"a": [[1000, None, 0, 1]]}, {"o 0": [[1000, None, 0, "a"]]}]
+    of_push = (
+        "read('PUSH_GROUP', older(1, 'round', [['a', 'STARTED', 0]]), "
+        "older(2, 'round', [['a', 'STOPPING', 0], ['b', 'WAITING']]), "
+        "older(2, 'round', [['a', 'STARTING'], ['b', 'STARTED', 0]]))"
+    )
+    assert await lanes(of_push) == [
+        [1, 2, None],
+        {
+            "a": [[1000, 2000, 0, 1], [2000, 3000, 3, 1], [3000, None, 1, 0]],
+            "b": [[2000, 3000, 1, 0], [3000, None, 0, 1]],
+        },
+        {"o 0": [[1000, 2000, 0, "a"], [2000, 3000, 1, "a"], [3000, None, 0, "b"]]},
+    ]
+    # A group that was seen before the first record that is read, and a member that has gone since.
+    seen = (
+        "(() => { const made = new History(), has = numbers => ({ ...classic(1, { a: numbers }).members[0], "
+        "member_epoch: 7, pending_revocation: {} }); made.fromMs = 500; "
+        "made.see({ as_of_index: 1, at_ms: 900, group: { type: 'classic', state: 'Stable', epoch: 7, "
+        "members: [has([0])] } }); made.add(whole('GROUP_METADATA', 2, 'MEMBER_LEFT', classic(8, {}))); "
+        "return Object.fromEntries(Lanes.all(made).members); })()"
+    )
+    assert await lanes(seen) == {"a": [[500, 2000, 0, 1]]}
+
+
+async def test_the_page_says_when_lanes_do_not_begin_with_the_group(up: dict[str, Any], tab: Tab) -> None:
+    await tab.visit(f"{urls(up)[1]}/")
+    assert await told(tab, "made.lacks()") == ""
+    assert await told(tab, "(made.cut = 'old', made.lacks())") == "old"
+    begun = "(() => { const all = new History(); all.cut = 'old'; all.add(entry(8, 'MEMBER_JOINED', 'a', "
+    begun += "record('METADATA', undefined, { epoch: 1 }))); return all.lacks(); })()"
+    assert await told(tab, begun) == ""  # it began among the entries that were read
+    classic = "(() => { const all = new History(); all.cut = 'old'; for (const generation of [0, 2]) "
+    classic += (
+        "all.add({ ...entry(8 + generation, 'MEMBER_JOINED', 'a'), records: [{ type: 'GROUP_METADATA', "
+    )
+    classic += "value: { generation, members: [] } }] }); return all.lacks(); })()"
+    assert await told(tab, classic) == ""
+    many = "(() => { for (let n = 0; n < EVENTS_KEPT; n++) made.add(entry(20 + n, 'HEARTBEAT', 'a')); "
+    assert await told(tab, many + "return made.lacks(); })()") == "many"
+    assert (
+        await told(tab, "(made.add({ ...entry(11, 'HEARTBEAT', 'a'), left_out: 9 }), made.lacks())")
+        == "large"
+    )
+    begin = "(history_ = made, drawBegin(), document.getElementById('begin').textContent)"
+    assert await told(tab, begin) == ""
+    said = await told(tab, f"(made.cut = 'old', {begin})")
+    assert said.startswith("The group is older than these lanes, which begin at ")
+    assert "quorate log timeline" in said
 
 
 async def test_the_page_of_another_node_restarts_it_and_moves_a_shard(up: dict[str, Any], tab: Tab) -> None:
@@ -225,7 +318,7 @@ async def test_the_page_of_another_node_restarts_it_and_moves_a_shard(up: dict[s
         leader = await tab.evaluate("cluster.shards.find(one => one.shard < 0).leader_id")
         if leader is not None:
             await tab.visit(f"{urls(up)[leader - 1]}/")
-        await shows(tab, "document.getElementById('lead').textContent.length > 0")
+        await shows(tab, "!!document.querySelector('#cluster table')")
         button = "document.querySelector('[data-key^=move][data-key$=\" 3\"]:enabled')"
         if await tab.evaluate(f"!!{button}"):
             await tab.evaluate(f"{button}.click(), 0")

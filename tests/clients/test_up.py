@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +20,7 @@ from quorate.client import Client
 from quorate.errors import ExitCode
 from quorate.http_client import ask_json
 from tests.report import count_fault
+from tests.support import launched
 from tests.support.launched import QUORATE, STOP_S, up
 from tests.support.waiting import wait_for_end
 
@@ -127,3 +129,15 @@ def test_one_node_that_is_killed_ends_up_as_ever(tmp_path: Path) -> None:
     assert "by signal 9" in said
     assert time.monotonic() - begin_s < STOP_S
     count_fault("clients", "kill -9 of the only node")
+
+
+def test_a_cluster_that_says_more_than_a_pipe_holds_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talkative = "import signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}); "
+    talkative += (
+        "sys.stderr.write('.' * 1_000_000); print('{}', flush=True); signal.sigwait({signal.SIGTERM})"
+    )
+    monkeypatch.setattr(launched, "QUORATE", [sys.executable, "-c", talkative])
+    with up(tmp_path) as announced:
+        assert announced == {}

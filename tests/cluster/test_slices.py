@@ -7,7 +7,7 @@ from itertools import groupby
 
 import pytest
 
-from cluster.runtime.slices import MORE, OWN, SHARE_MS, SLICE_MS, SOON, Slices, finished
+from cluster.runtime.slices import MORE, OWN, SHARE_MS, SLICE_MS, SOON, Slices, Timed, finished
 from cluster.simulator import Network, VirtualHost, World
 from raftlog.env.simulated_files import SimFiles
 
@@ -256,3 +256,15 @@ def test_what_is_handed_in_by_work_has_part_in_its_share(bench: Bench) -> None:
     assert 1 < len(bench.did) <= SLICE_MS / STEP_MS + 1
     bench.world.run_for(1_000)
     assert bench.did[-1] == "answer ends"
+
+
+def test_the_cost_of_work_is_without_the_time_between_its_steps() -> None:
+    readings = iter([0.0, 1.0, 50.0, 52.0, 90.0, 93.0])
+
+    def work() -> Generator[None, None, str]:
+        yield
+        yield
+        return "done"
+
+    timed = Timed(lambda: next(readings))
+    assert (finished(timed.run(work())), timed.spent) == ("done", 6.0)

@@ -86,6 +86,7 @@ def test_members_of_a_classic_group() -> None:
     settled(world, a, b)
     view = view_of(world)
     assert (view["type"], view["state"], view["num_members"]) == ("classic", "Stable", 2)
+    assert {view["epoch"], view["assignment_epoch"]} == {one["member_epoch"] for one in view["members"]}
     by_id = {member["member_id"]: member for member in view["members"]}
     assert set(by_id) == {a.member_id, b.member_id}
     for one in (a, b):

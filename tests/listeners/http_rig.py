@@ -216,6 +216,10 @@ class HttpFakeNode:
     def controller(self) -> NodeInfo | None:
         return self.leader_of(METADATA_SHARD)
 
+    @property
+    def metadata_lead(self) -> tuple[int, int] | None:
+        return (self.metadata_term, 1) if self.controller is self.info else None
+
     def advance(self, ms: int) -> None:
         self.changes.append(("advance", ms))
 

@@ -49,7 +49,7 @@ async def test_every_configured_node_is_shown_in_contact_or_not() -> None:
         assert (refused["in_contact"], refused["kafka"], refused["http"]) == (False, None, None)
         assert "another secret" in refused["link"]["trouble"]
         assert (peer["release"], peer["boot_id"], peer["incarnation"]) == ("1.2.3", "boot-9", "inc-9")
-        assert (answer["format_level"], answer["uptime_ms"]) == (1, 12)
+        assert (answer["format_level"], answer["transfers_last"], answer["uptime_ms"]) == (1, False, 12)
 
 
 async def test_a_node_alone_has_no_links() -> None:
@@ -305,6 +305,7 @@ async def test_a_transfer_lasts_until_it_is_undone() -> None:
         answer = await rig.post("/v1/shards/1/transfer")
         assert answer[1]["leader_id"] == 9, "the only other node that can lead"
         _, seen = await rig.get("/v1/cluster")
+        assert seen["transfers_last"]
         assert [shard["asked_leader"] for shard in seen["shards"]] == [None, None, 9]
         assert 'quorate_shard_asked_leader{shard="1"} 9.0' in await rig.text("/metrics")
         async with rig.session.delete(rig.url + "/v1/shards/1/transfer") as undone:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -13,10 +14,13 @@ import pytest
 
 from cluster.http import feeds
 from records import (
+    ClassicMember,
     ConsumerGroupMemberMetadataKey,
     ConsumerGroupMemberMetadataValue,
     ConsumerGroupMetadataKey,
     ConsumerGroupMetadataValue,
+    GroupMetadataKey,
+    GroupMetadataValue,
     Record,
     TermStartKey,
     TermStartValue,
@@ -24,6 +28,7 @@ from records import (
 )
 from tests.listeners.http_rig import HttpRig, http_rig
 from tests.support.waiting import until
+from wire.embedded import ConsumerProtocolAssignment, TopicPartitionsByName, encode
 
 GROUP = "web/é"
 PATH = "/v1/groups/web%2F%C3%A9/events"
@@ -221,6 +226,36 @@ async def test_a_large_entry_comes_without_its_records(monkeypatch: pytest.Monke
         assert len((await reader.next("entry"))[2]["records"]) == 1
         data = (await reader.next("entry"))[2]
         assert (data["records"], data["left_out"]) == ([], 1)
+
+
+async def test_a_classic_member_comes_with_what_it_was_assigned() -> None:
+    assigned = ConsumerProtocolAssignment(
+        assigned_partitions=[TopicPartitionsByName(topic="orders", partitions=[2, 0])]
+    )
+    member = ClassicMember(
+        rebalance_timeout_ms=9,
+        session_timeout_ms=9,
+        member_id="m",
+        group_instance_id=None,
+        client_id="c",
+        client_host="/h",
+        subscription=b"",
+        assignment=encode(assigned, 0),
+    )
+    group = GroupMetadataValue(
+        generation=3,
+        current_state_timestamp_ms=1,
+        protocol_type="consumer",
+        protocol="range",
+        leader="m",
+        members=(member, replace(member, member_id="n", assignment=b"not one")),
+    )
+    async with http_rig() as rig, reading(rig) as reader:
+        await reader.next("start")
+        rig.node.shard_for(GROUP).append(Record(GroupMetadataKey(group_id=GROUP), group))
+        value = (await reader.next("entry"))[2]["records"][0]["value"]
+        assert [one["assigned"] for one in value["members"]] == [{"orders": [0, 2]}, {}]
+        assert {"subscription", "assignment"}.isdisjoint(value["members"][0])
 
 
 async def test_a_node_that_catches_up_refuses_and_one_that_is_damaged_ends_the_feed() -> None:

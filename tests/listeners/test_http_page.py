@@ -19,7 +19,7 @@ from cluster.http.page import PAGE, page_origins
 from tests.listeners.http_rig import http_rig
 from tests.support.listener_rig import INFO, PEER
 
-PAGE_BYTES_MAX = 60_000
+PAGE_BYTES_MAX = 70_000
 OTHER = dataclasses.replace(PEER, http_host="10.0.0.9", http_port=8092)
 PEER_ORIGIN = "http://10.0.0.9:8092"
 

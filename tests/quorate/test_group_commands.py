@@ -412,8 +412,7 @@ def test_lag_in_the_coordinators_own_scratch_log(described: ScriptedNode, capsys
         listed(orders={0: begin + 5, 1: begin}),
         listed(orders={0: begin, 1: begin}),
     )
-    arguments = ["groups", "describe", "g", "-b", described.address, "--url", NOBODY]
-    assert run([*arguments, "--end-offsets-from", described.address]) == 0
+    assert run(["groups", "describe", "g", "-b", described.address, "--url", NOBODY]) == 0
     assert "total lag 5" in capsys.readouterr().out
 
 

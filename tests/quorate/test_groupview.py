@@ -107,6 +107,8 @@ def test_lag_is_shown_where_both_ends_are_known() -> None:
     ).splitlines()
     assert ["orders", "0", "5", "10", "5", "m1"] in [line.split() for line in shown]
     assert shown[-1] == "total lag 5, 1 partition without an offset, 1 partition whose end is not known"
+    beyond = text(view(), offsets={"orders": {0: 12}}, ends={("orders", 0): 10}).splitlines()
+    assert ["orders", "0", "12", "10", "0", "-"] in [line.split() for line in beyond]
 
 
 def test_where_rows_do_not_fit_a_members_partitions_share_one() -> None:

@@ -2,7 +2,7 @@
 /* Elements, requests, words: what the other parts use. Bounds: what the page keeps and asks for does not grow with the
    cluster or with time. */
 const CLUSTER_MS = 5000, TIMEOUT_MS = 4000, LAUNCHER_MS = 50000, ORIGINS_KEPT = 16;
-const MEMBERS_SHOWN = 50, GROUPS_SHOWN = 100, CAUSES_SHOWN = 8, WAITS_SHOWN = 20, PARTITIONS_SHOWN = 24, TOPICS_SHOWN = 10;
+const ROWS_SHOWN = 25, GROUPS_SHOWN = 100, CAUSES_SHOWN = 8, WAITS_SHOWN = 20, PARTITIONS_SHOWN = 24, TOPICS_SHOWN = 10;
 const $ = id => document.getElementById(id);
 let origins = [location.origin];
 
@@ -20,15 +20,25 @@ function put(id, ...children) {
   place.replaceChildren(...children.filter(child => child !== null && child !== ""));
   if (held) [...place.querySelectorAll("[data-key]")].find(one => one.getAttribute("data-key") === held)?.focus();
 }
-function table(heads, rows) {
+/* A table without the columns that are empty in every row. */
+function table(all, given) {
+  const used = all.map((_, i) => given.some(row => row[i] !== "")), heads = all.filter((_, i) => used[i]), rows = given.map(row => row.filter((_, i) => used[i]));
   const cells = row => row.map((cell, i) => el("td", { "data-name": heads[i], class: cell === "" ? "none" : "" }, cell));
   return el("table", {}, el("thead", {}, el("tr", {}, ...heads.map(head => el("th", { scope: "col" }, head)))),
     el("tbody", {}, ...rows.map(row => el("tr", {}, ...cells(row)))));
+}
+/* Which part of a list is shown, and buttons to the others; nothing if it is short. */
+function pager(what, page, most, num, turn) {
+  const to = (key, text, on) => el("button", { type: "button", class: "small", "data-key": what + " " + key, onclick: () => turn(on) }, text);
+  return num <= most ? "" : el("p", {}, what + " " + (page * most + 1) + " to " + Math.min((page + 1) * most, num) + " of " + num + " ",
+    page ? to("back", "Previous", page - 1) : "", (page + 1) * most < num ? to("on", "Next", page + 1) : "");
 }
 const tag = (text, kind) => el("span", { class: "tag " + kind }, text);
 const ago = ms => ms < 0 ? "now" : ms < 9950 ? (ms / 1000).toFixed(1) + " s" : ms < 120000 ? Math.round(ms / 1000) + " s"
   : ms < 7200000 ? Math.round(ms / 60000) + " min" : Math.round(ms / 3600000) + " h";
 const clock = ms => new Date(ms).toLocaleTimeString([], { hour12: false });
+const day = ms => new Date(ms).toLocaleDateString([], { month: "short", day: "numeric" });
+const when = ms => (day(ms) === day(Date.now()) ? "" : day(ms) + " ") + clock(ms);
 const count = (n, word) => n + " " + word + (n === 1 ? "" : "s");
 const url = ({ host, port }) => "http://" + (host.includes(":") ? "[" + host + "]" : host) + ":" + port;
 const keep = text => el("span", { class: "keep" }, String(text));

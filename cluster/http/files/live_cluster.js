@@ -1,5 +1,4 @@
 /* The cluster, its groups, and what `quorate cluster kill|restart|transfer` do. */
-const LASTING_SINCE = 6;
 let cluster = null, views = new Map(), groups = null, after = "", filter = "", asking = false;
 let home = null, answered = location.origin; // the node of this page, and the origin that told of the cluster
 let began; const ready = new Promise(done => { began = done; }); // the first look, which says who leads
@@ -68,8 +67,7 @@ function nodeButtons({ node_id: id, in_contact, is_self }) {
     (!is_self || confirm("Restart node " + id + "?" + own)) && change("restarting node " + id, path + "restart")));
 }
 function moveButtons(shard) {
-  // Since this format level a transfer lasts, and the metadata shard's leader takes the request.
-  const takes = cluster.format_level < LASTING_SINCE ? shard : cluster.shards.find(one => one.shard < 0) || shard;
+  const takes = !cluster.transfers_last ? shard : cluster.shards.find(one => one.shard < 0) || shard;
   const leader = cluster.nodes.find(node => node.node_id === takes.leader_id), name = shard.name || shard.shard;
   if (!leader?.http) return "";
   if (!leader.is_self) return el("a", { href: url(leader.http) + "/" }, "node " + leader.node_id + "'s page");

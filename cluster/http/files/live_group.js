@@ -8,6 +8,7 @@ async function watchGroup(id) {
   Lanes.moment = null;
   $("group").hidden = !id; $("timeline").hidden = true;
   for (const part of ["about", "waits", "causes", "members"]) put(part);
+  watchOffsets(id);
   if (!id) return;
   put("about", el("h2", {}, id), el("p", { class: "soft" }, "reading …"));
   await ready; // says who leads, and only a leader knows who waits how long
@@ -30,7 +31,7 @@ function openFeed() {
   on("start", ({ shard: number, from_index, from_ms }) => {
     shard = number;
     if (followLeader()) return;
-    if (from_index > history_.last + 1) { history_ = new History(); history_.fromMs = from_ms; }
+    if (from_index > history_.last + 1) { history_ = new History(); history_.fromMs = from_ms; history_.cut = from_index > 1 ? "old" : ""; }
   });
   on("entry", entry => { if (history_.add(entry)) later(); });
   on("group", view => { retries = 0; Lanes.skew = view.at_ms - Date.now(); history_.see(view); later(); });
@@ -88,20 +89,30 @@ function drawGroup() {
   }
   drawn = Date.now();
   const number = past ? history_.upTo(Lanes.moment) : history_.events.length, then = past || !view.group ? history_.at(number) : null;
-  $("timeline").hidden = !!view.group && view.group.type !== "consumer" && !history_.base.size && !history_.events.some(one => one.changes.length);
+  $("timeline").hidden = !Lanes.all(history_).members.size; // it only has offsets
   drawAbout(then);
   drawChoices();
   Lanes.draw(history_);
   const [cause] = history_.causes(number, 1), moment = $("moment");
   moment.className = past ? "past" : "soft";
-  moment.textContent = past ? "As it was at " + clock(Lanes.moment) + ", " + ago(Lanes.now() - Lanes.moment) + " ago" +
+  moment.textContent = past ? "As it was at " + when(Lanes.moment) + ", " + ago(Lanes.now() - Lanes.moment) + " ago" +
     (number ? ", after entry " + history_.events[number - 1].index + ". " + cause[1] : ": before the entries that were read.") : "Now.";
+  drawBegin();
   $("scrub").setAttribute("aria-valuetext", moment.textContent);
   drawWaits(then ? { waits: then.waits.map(one => ({ ...one, until: one.since !== null && one.limit_ms > 0 ? one.since + one.limit_ms : null })), at: Lanes.moment } : now());
   const lines = history_.causes(number, CAUSES_SHOWN);
   put("causes", el("h3", {}, past ? "Last causes until then" : "Last causes"), lines.length ? el("ul", {}, ...lines.map(([at, words]) =>
-    el("li", {}, el("time", {}, clock(at)), words))) : el("p", { class: "soft" }, "none in what was read of the shard's log"));
+    el("li", {}, el("time", {}, when(at)), words))) : el("p", { class: "soft" }, "none in what was read of the shard's log"));
   drawMembers(then);
+  drawOffsets(then ? null : view.group);
+}
+/* Where the lanes do not begin with the group, and why. */
+const CUTS = { old: "older entries of the shard's log are not read here", many: "the page keeps no more of so many changes",
+  large: "an entry that came then was too large to be sent, so what it changed is not known" };
+function drawBegin() {
+  const why = history_.lacks(), since = history_.since();
+  put("begin", why && since !== null ? el("span", {}, "The group is older than these lanes, which begin at " + when(since) + ": " + CUTS[why] + ". ",
+    "Its whole history: ", el("code", { class: "keep" }, "quorate log timeline GROUP --html FILE")) : "");
 }
 function drawAbout(then) {
   const { view } = history_, one = view.group, leader = cluster?.shards.find(each => each.shard === view.shard)?.leader_id;
@@ -110,7 +121,7 @@ function drawAbout(then) {
   if (then || !one) put("about", el("h2", {}, groupId, " ", one ? tag("an earlier moment", "warn") : tag("does not exist any more", "")),
     el("p", {}, count(then.members.length, "member") + (then.epoch === undefined ? "" : ", epoch " + then.epoch), ...tail));
   else put("about", el("h2", {}, one.group_id + " ", state(one.state)),
-    el("p", {}, count(one.members.length, "member") + ", epoch " + one.epoch + (one.assignor ? ", assignor " + one.assignor : "") +
+    el("p", {}, count(one.members.length, "member") + ", epoch " + one.epoch + (offsets && offsets.lag !== null ? ", lag " + thousands(offsets.lag) : "") + (one.assignor ? ", assignor " + one.assignor : "") +
       (one.state_since_ms ? ", " + one.state.toLowerCase() + " for " + ago(view.at_ms - one.state_since_ms) : ""), ...tail),
     one.assignor_error ? el("p", {}, tag("assignor failed", "bad"), " " + one.assignor_error) : "");
 }
@@ -143,25 +154,25 @@ function drawWaits({ waits, at }) {
         (left === null ? "" : left ? ", " + ago(left) + " left" : ", no time left")));
   })), rows.length > WAITS_SHOWN ? el("p", { class: "soft" }, "and " + (rows.length - WAITS_SHOWN) + " more") : ""]));
 }
+const STANDING = { UNREVOKED_PARTITIONS: "revoking", UNRELEASED_PARTITIONS: "waiting" };
 function drawMembers(then) {
   const { view } = history_, all = [...(then || view.group).members].sort((a, b) =>
     history_.called(a.member_id).localeCompare(history_.called(b.member_id), undefined, { numeric: true }));
-  members = Math.min(members, Math.max(0, Math.ceil(all.length / MEMBERS_SHOWN) - 1));
-  const from = members * MEMBERS_SHOWN, page = to => { members = to; drawGroup(); };
-  const standing = text => text ? state(text.toLowerCase().replaceAll("_", " ")) : "";
+  members = Math.min(members, Math.max(0, Math.ceil(all.length / ROWS_SHOWN) - 1));
+  const from = members * ROWS_SHOWN;
+  const standing = text => text ? state(STANDING[text] || text.toLowerCase()) : "";
   const name = member => el("span", { title: member.member_id }, history_.called(member.member_id) + (member.instance_id ? " · static " + member.instance_id : ""));
-  const rows = all.slice(from, from + MEMBERS_SHOWN).map(member => {
-    const has = then && !member.known ? "not known" : parts(member.assigned), target = member.target ? parts(member.target) : "–", same = target === has ? "same" : target;
+  const rows = all.slice(from, from + ROWS_SHOWN).map(member => {
+    const has = then && !member.known ? "not known" : parts(member.assigned), target = member.target ? parts(member.target) : "–";
+    const same = !then && view.group.type !== "consumer" ? "" : target === has ? "same" : target; // classic members have no other
     if (then) return [name(member), standing(member.state), member.epoch === undefined ? "" : String(member.epoch), has, parts(member.pending) === "–" ? "" : parts(member.pending), same];
     return [name(member), member.client_host.replace(/^\//, "") || "", member.is_away ? tag("away", "warn") : standing(member.state),
       member.last_heartbeat_ms ? ago(view.at_ms - member.last_heartbeat_ms) + " ago" : "",
-      member.member_epoch < 0 ? "" : String(member.member_epoch), has, same];
+      member.member_epoch < 0 ? "" : String(member.member_epoch), has, lagOf(member), same];
   });
   put("members", el("h3", {}, "Members"), table(then ? ["Member", "State", "Epoch", "Has", "Must release", "Target"]
-    : ["Member", "Host", "State", "Heard", "Epoch", "Has", "Target"], rows),
-    all.length > MEMBERS_SHOWN ? el("p", {}, "Members " + (from + 1) + " to " + Math.min(from + MEMBERS_SHOWN, all.length) + " of " + all.length + " ",
-      members ? el("button", { "data-key": "back", onclick: () => page(members - 1) }, "Previous") : "", " ",
-      from + MEMBERS_SHOWN < all.length ? el("button", { "data-key": "on", onclick: () => page(members + 1) }, "Next") : "") : "");
+    : ["Member", "Host", "State", "Heard", "Epoch", "Has", "Lag", "Target"], rows),
+    pager("Members", members, ROWS_SHOWN, all.length, to => { members = to; drawGroup(); }));
 }
 
 function chosen() { try { return decodeURIComponent(location.hash.slice(1)); } catch { return ""; } }

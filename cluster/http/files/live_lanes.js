@@ -176,18 +176,18 @@ function axis(from, to, x, width, gutter, paint) {
   const on = sized($("axis"), width, AXIS, paint.card), steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400];
   const step = 1000 * (steps.find(one => one * 1000 / (to - from) * (width - gutter) >= TICK_PX) || 86400 * Math.ceil((to - from) / 86400e3));
   for (let at = Math.ceil(from / step) * step; at <= to; at += step) {
-    const place = Math.min(x(at), width - 52);
+    const place = Math.min(x(at), width - (to - from > 86400e3 ? 78 : 52));
     on.fillStyle = paint.line; on.fillRect(x(at), AXIS - 5, 1, 5);
-    write(on, clock(at), place, AXIS / 2 - 2, paint.soft, 60);
+    write(on, to - from > 86400e3 ? day(at) + " " + clock(at).slice(0, 5) : clock(at), place, AXIS / 2 - 2, paint.soft, 80);
   }
 }
 function legend(by, paint, num) {
   const words = by === "members" ? STANDS : HANDS, key = by + paint.dark + num, hidden = num * ROW > LANES_HEIGHT;
   if ($("legend").getAttribute("data-of") === key) return;
   $("legend").setAttribute("data-of", key);
-  put("legend", hidden ? num + " lanes, scroll for the others. " : "", ...words.flatMap((text, what) => {
+  put("legend", hidden ? num + " lanes, scroll for the others. " : "", ...words.map((text, what) => {
     const canvas = el("canvas", { "aria-hidden": "true" }), on = sized(canvas, 22, 12, paint.card), fill = paint.fill("");
     if (by === "members") stand(on, 0, 22, 0, 12, what, fill, paint, what ? "" : " "); else hand(on, 0, 22, 0, 12, what, fill, paint, "");
-    return [canvas, text];
+    return el("span", { class: "keep" }, canvas, text);
   }), by === "members" ? ". Lines are new epochs, dashed ones new leaders; numbers count partitions." : ". Lines are new epochs, dashed ones new leaders.");
 }

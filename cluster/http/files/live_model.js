@@ -1,30 +1,39 @@
 /* One group as the log tells it: the entries read so far, and the state after each. What an entry changes is a list of
    [key, value]; the key is a letter and a member's id, the value replaces what was there, and null removes it:
      m member {client, host, limit_ms}   c its current assignment {epoch, state, assigned, pending}   t its target
-     g the group {epoch}                 a its target as a whole {epoch}                              */
+     g the group {epoch}                 a its target as a whole {epoch}
+   A group of another protocol is one record, with all its members; it becomes the same changes. */
 const EVENTS_KEPT = 4000, CHANGES_KEPT = 60000, NAMES_KEPT = 5000;
 const EMPTY = {};
+/* Where such a record has its members, their ids and the group's epoch. */
+const WHOLE = { GROUP_METADATA: ["members", "member_id", "generation"], REWRITE_GROUP: ["consumers", "consumer_id", "generation"],
+  PUSH_GROUP: ["consumers", "consumer_id", "round"] };
+const numberOf = ({ type, value }) => type === "CONSUMER_GROUP_METADATA" ? value?.epoch : type === "PUSH_GROUP" ? value?.round || undefined : value?.[WHOLE[type]?.[2]];
+const order = ({ type, value }) => !WHOLE[type] ? 0 : value ? 1 : -1; // a group that changes its protocol is removed first
 
 class History {
   constructor() {
     this.events = []; this.base = new Map(); this.view = null; this.names = new Map(); this.topics = new Map();
     this.uses = new Map(); this.touched = new Set(); this.born = new Set(); this.last = -1; this.fromMs = null; this.changes = 0; this.version = 0;
+    this.listed = new Set(); this.epoch = undefined; this.cut = "";
   }
 
   remember(id, number, client) {
     if (!this.names.has(id) && this.names.size >= NAMES_KEPT) return;
     const one = this.names.get(id) || { number: 0, client: "", name: "" }, before = one.name;
     one.number = number || one.number; one.client = client || one.client;
+    this.names.set(id, one);
     one.name = one.number ? "m" + one.number + (one.client ? " (" + one.client + ")" : "") : one.client;
     if (one.name === before) return;
     this.uses.set(before, (this.uses.get(before) || 1) - 1);
     this.uses.set(one.name, (this.uses.get(one.name) || 0) + 1);
-    this.names.set(id, one);
   }
   called(id) {
     const name = this.names.get(id)?.name, short = id.length > 10 ? id.slice(0, 4) + "…" + id.slice(-4) : id;
     return !name ? short : this.uses.get(name) > 1 ? name + " (" + short + ")" : name;
   }
+  /* Why the group's beginning is not among the entries; empty if it is. */
+  lacks() { return this.events.find(one => one.changes.length)?.isFirst ? "" : this.cut; }
   /* From when on the group is known: from its beginning, if that was read. */
   since() {
     const first = this.events.find(one => one.changes.length);
@@ -38,14 +47,17 @@ class History {
     for (const one of view.group?.members || []) this.remember(one.member_id, one.number, one.client_id);
     if (this.seen) return;
     this.seen = view.as_of_index;
-    if (view.group?.type === "consumer") {
+    if (view.group) {
       const put = (key, value) => { if (!this.touched.has(key)) this.base.set(key, value); };
       put("g", { epoch: view.group.epoch });
       put("a", { epoch: view.group.assignment_epoch });
       for (const one of view.group.members) {
+        if (/Rebalance/.test(view.group.state) && !Object.keys(one.assigned).length) continue; // it joins a classic group now
         put("m" + one.member_id, { client: one.client_id, host: one.client_host, limit_ms: one.rebalance_timeout_ms });
-        if (one.state) put("c" + one.member_id, { epoch: one.member_epoch, state: one.state, assigned: one.assigned, pending: one.pending_revocation });
-        put("t" + one.member_id, one.target);
+        const isConsumer = view.group.type === "consumer";
+        if (!isConsumer) put("c" + one.member_id, { epoch: one.member_epoch < 0 ? undefined : one.member_epoch, ...owned(one.state, one.assigned) });
+        else if (one.state) put("c" + one.member_id, { epoch: one.member_epoch, state: one.state, assigned: one.assigned, pending: one.pending_revocation });
+        put("t" + one.member_id, isConsumer ? one.target : one.assigned);
       }
     }
     this.version++;
@@ -57,11 +69,12 @@ class History {
     this.last = entry.index;
     if (entry.left_out) { // too large to be sent, so what it changed is unknown: history begins anew
       this.events = []; this.changes = 0; this.base.clear(); this.touched.clear(); this.born.clear(); this.seen = 0;
-      this.fromMs = entry.timestamp_ms;
+      this.fromMs = entry.timestamp_ms; this.cut = "large"; this.listed.clear();
     }
-    const { cause = {}, records } = entry, changes = records.map(one => this.change(one)).filter(one => one);
-    const isOld = !this.seen || entry.index <= this.seen;
-    for (const [key, value] of changes) if (isOld && key[0] === "m" && value && !this.touched.has(key) && isNew(cause)) this.born.add(key.slice(1));
+    const { cause = {}, records } = entry, isOld = !this.seen || entry.index <= this.seen;
+    const changes = [...records].sort((a, b) => order(a) - order(b)).flatMap(one => this.change(one, isOld));
+    const areNew = isNew(cause) || records.some(one => WHOLE[one.type]); // who was a member before such a record is not known
+    for (const [key, value] of changes) if (isOld && key[0] === "m" && value && !this.touched.has(key) && areNew) this.born.add(key.slice(1));
     for (const [key, value] of changes) if (!this.touched.has(key)) {
       this.touched.add(key);
       if (isOld) this.before(key, value);
@@ -74,7 +87,7 @@ class History {
     while (this.events.length > EVENTS_KEPT || this.changes > CHANGES_KEPT) {
       const oldest = this.events.shift();
       this.changes -= oldest.changes.length;
-      this.fromMs = oldest.at;
+      this.fromMs = oldest.at; this.cut = "many";
       apply(this.base, oldest.changes);
     }
     this.version++;
@@ -92,7 +105,29 @@ class History {
     for (const { topic_id, partitions } of list || []) if (partitions.length) parts[this.topics.get(topic_id) || topic_id] = partitions;
     return parts;
   }
-  change({ type, key = {}, value }) {
+  /* The changes of a record. */
+  change(record, isOld) {
+    if (WHOLE[record.type]) return this.whole(record, isOld);
+    const one = this.part(record);
+    return one ? [one] : [];
+  }
+  whole({ type, value }, isOld) {
+    const [list, id, number] = WHOLE[type], epoch = value?.[number] || undefined, changes = [];
+    const members = new Map((value?.[list] || []).map(one => [one[id], one]));
+    const before = isOld || this.listed.size ? this.listed : new Set([...this.base].filter(([key, known]) => key[0] === "m" && known).map(([key]) => key.slice(1)));
+    for (const gone of before) if (!members.has(gone)) for (const part of "ctm") changes.push([part + gone, null]);
+    this.listed = new Set(members.keys());
+    for (const part of "ga") changes.push([part, value && { epoch }]);
+    for (const [key, one] of members) {
+      const has = one.assigned || Object.fromEntries((one.owned || []).map(({ topic, partitions }) => [topic, partitions]));
+      const isBehind = type === "PUSH_GROUP" && epoch && one.state !== "STARTED";
+      this.remember(key, 0, one.client_id);
+      changes.push(["m" + key, { client: one.client_id || "", host: one.client_host || "", limit_ms: one.rebalance_timeout_ms ?? null }],
+        ["c" + key, { epoch: isBehind ? epoch - 1 : epoch, ...owned(one.state, has) }], ["t" + key, has]);
+    }
+    return changes;
+  }
+  part({ type, key = {}, value }) {
     const id = key.member_id;
     switch (type) {
       case "CONSUMER_GROUP_PARTITION_METADATA":
@@ -101,7 +136,7 @@ class History {
       case "CONSUMER_GROUP_MEMBER_METADATA":
         if (value) this.remember(id, 0, value.client_id);
         return ["m" + id, value && { client: value.client_id, host: value.client_host, limit_ms: value.rebalance_timeout_ms }];
-      case "MEMBER_NUMBER": if (value?.number) this.remember(id, value.number, ""); return null;
+      case "MEMBER_NUMBER": if (id && value?.number) this.remember(id, value.number, ""); return null;
       case "CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT":
         return ["c" + id, value && { epoch: value.member_epoch, state: value.state, assigned: this.named(value.assigned_partitions),
           pending: this.named(value.partitions_pending_revocation) }];
@@ -114,10 +149,12 @@ class History {
 
   /* The words of an entry, and which member reached which epoch by it. */
   told(cause, records) {
-    const epoch = records.find(one => one.type === "CONSUMER_GROUP_METADATA")?.value?.epoch;
+    const newest = records.map(numberOf).filter(one => one !== undefined).at(-1); // 0: a classic group that nobody has joined yet
+    const epoch = newest && newest !== this.epoch ? newest : undefined;
+    this.epoch = epoch ?? this.epoch;
     const step = records.find(one => one.type === "CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT" && one.value);
     const who = step?.key.member_id, said = step && epoch === undefined && STEPS[step.value.state];
-    return { epoch, who, cause, isTerm: cause.trigger === "TERM_OPENED",
+    return { epoch, isFirst: newest <= 1, who, cause, isTerm: cause.trigger === "TERM_OPENED",
       reached: said && step.value.state === "STABLE" ? step.value.member_epoch : null,
       step: said && cause.trigger === "HEARTBEAT" ? said.replace("{e}", step.value.member_epoch) : "" };
   }
@@ -156,6 +193,9 @@ class History {
     return { epoch: all.get("g")?.epoch, assigned_epoch: all.get("a")?.epoch, members, waits: waitsOf(members, asked) };
   }
 }
+/* What a member has that is part of such a record: in a push group it was asked for it, unless it was told to start. */
+const owned = (state, has) => /^(WAITING|STOPPING)$/.test(state) && Object.values(has).some(one => one.length)
+  ? { state: "UNREVOKED_PARTITIONS", assigned: EMPTY, pending: has } : { state: "STABLE", assigned: has, pending: EMPTY };
 /* Whether members that an entry describes are new. */
 const isNew = ({ trigger, reasons = [] }) => /^MEMBER_(JOINED|REPLACED)$|^IMPORTED$/.test(trigger) || reasons.some(one => /^GROUP_(UP|DOWN)GRADED$/.test(one.kind));
 function apply(all, changes) { for (const [key, value] of changes) if (value === null && key[0] === "m") { all.delete(key); } else all.set(key, value); }
@@ -185,7 +225,9 @@ const PLAIN = {
   SUBSCRIPTION_CHANGED: "{m} changed its subscription", MEMBER_REPLACED: "{m} took over a static membership", MEMBER_AWAY: "{m}, a static member, left temporarily",
   TOPIC_CREATED: "topic {t} was created", TOPIC_GROWN: "topic {t} got more partitions", TOPIC_DELETED: "topic {t} was deleted",
   TERM_OPENED: "a new leader took over the group's shard", HEARTBEAT: "{m} reported its assignment", MEMBER_ACKED: "{m} confirmed its assignment",
-  TARGET_COMPUTED: "a new target assignment was computed", GROUP_DELETED: "the group was deleted", MEMBER_UPDATED: "{m} changed what it asks for" };
+  TARGET_COMPUTED: "a new target assignment was computed", GENERATION_COMPLETED: "the leader {m} assigned the partitions",
+  LEADER_REJOINED: "the leader {m} joined again", JOIN_TIMED_OUT: "{m} did not join again in time", SYNC_TIMED_OUT: "{m} did not send SyncGroup in time",
+  GROUP_UPGRADED: "the group moved from the classic to the consumer protocol with {m}", GROUP_DOWNGRADED: "the group moved back to the classic protocol, which all members speak now", GROUP_DELETED: "the group was deleted", MEMBER_UPDATED: "{m} changed what it asks for" };
 function sentence(history, { trigger, member_id, reasons = [] }, epoch) {
   const say = (kind, id, topic, detail) => (PLAIN[kind] || String(kind).toLowerCase().replaceAll("_", " ") + (id ? " ({m})" : ""))
     .replace(/\{([mt])\}/g, (_, what) => what === "m" ? history.called(id || "") || "a member" : topic) + (detail ? " (" + detail + ")" : "");

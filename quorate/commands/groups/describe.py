@@ -2,7 +2,7 @@
 
 What Kafka's description lacks (which member waits for which, how long they have, refused requests) comes over
 HTTP from the leader; without it the plain description is shown, with a line that says what is missing. Lag is
-shown if `--end-offsets-from` names the cluster that has the records.
+shown if the cluster keeps messages itself, or `--end-offsets-from` names the one that has them.
 """
 
 from __future__ import annotations
@@ -60,12 +60,14 @@ def describe(
     Example: quorate groups describe billing --watch
     """
     from quorate.live import LiveView
+    from wire.apis import ApiKey
 
     group = one_group(argument, named)
     place = place_of_cluster(bootstrap, url)
     with connect(place, timeout_s) as client:
-        source = kafka_offsets(end_offsets_from, timeout_s)
         cluster_id = client.cluster_id()
+        own = client.bootstrap if client.serves(ApiKey.DELETE_RECORDS) else ""
+        source = kafka_offsets(end_offsets_from or own, timeout_s)
         if source is not None:
             source.check_has_records(cluster_id)
         take = partial(_look, client, LiveView(place, cluster_id, timeout_s), source, group)
