@@ -284,13 +284,15 @@ class OldGroup:
 
 def _first_heard_s(diary: Diary, since_s: float) -> float | None:
     """When a consumer was heard after a fault: by an accepted request that was sent after it, or by a command
-    that came after its old connection had ended."""
-    is_cut = False
-    for event in diary.events:
-        if event["at_s"] > since_s:
-            is_cut = is_cut or event["event"] == "cut"
-            if event["event"] == "heard" and (is_cut or event.get("sent_s", 0.0) > since_s):
-                return float(event["at_s"] - since_s)
+    that came after its old connection had ended, if it had one."""
+    is_cut = True
+    for event in diary.of("cut", "heard"):
+        if event["event"] == "cut":
+            is_cut = True
+        elif event["at_s"] <= since_s:
+            is_cut = False
+        elif event["sent_s"] > since_s if "sent_s" in event else is_cut:
+            return float(event["at_s"] - since_s)
     return None
 
 
