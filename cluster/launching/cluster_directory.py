@@ -29,6 +29,7 @@ from cluster.settings import SettingsError, load_settings
 from raftlog.env.errors import RaftlogError
 from raftlog.env.files import OsFiles, replace
 from raftlog.storage.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node
+from records import LATEST_FORMAT_LEVEL
 
 CLUSTER_FILE: Final = "cluster.json"
 SECRET_FILE: Final = "secret"
@@ -125,6 +126,7 @@ def _format_member(plan: ClusterPlan, node_id: int) -> None:
         incarnation=fresh_id(),
         num_shards=plan.num_shards,
         voters=plan.node_ids,
+        starting_level=LATEST_FORMAT_LEVEL,
     )
     format_node(OsFiles(), str(plan.home(node_id)), identity)
 

@@ -35,6 +35,7 @@ from cluster.launching.node_process import CONFIG_FILE, LOOPBACK, LaunchError, N
 from cluster.settings import SettingsError, load_settings
 from raftlog.env.files import Lock, OsFiles
 from raftlog.storage.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node, read_identity
+from records import LATEST_FORMAT_LEVEL
 
 __all__ = [
     "CLUSTER_FILE",
@@ -247,7 +248,11 @@ def _prepare_alone(data: Path, ports: tuple[int, int], settings: Mapping[str, st
         num_shards = load_settings(None, {}, wanted).cluster_shards
         if not (data / NODE_FILE).exists():
             identity = NodeIdentity(
-                cluster_id=fresh_id(), node_id=ALONE, incarnation=fresh_id(), num_shards=num_shards
+                cluster_id=fresh_id(),
+                node_id=ALONE,
+                incarnation=fresh_id(),
+                num_shards=num_shards,
+                starting_level=LATEST_FORMAT_LEVEL,
             )
             format_node(OsFiles(), str(data.resolve()), identity)
         wanted.setdefault("cluster.shards", read_identity(OsFiles(), str(data)).num_shards)

@@ -133,7 +133,7 @@ def test_without_auto_commit_offsets_are_committed_by_offset_commit(nodes: OldNo
 
 
 def test_commits_follow_the_consumer_to_its_next_coordinator(nodes: OldNodes) -> None:
-    """One that is sent before the consumer knows of the hand-over opens a connection to the old coordinator."""
+    """One that is sent while the consumer looks for it opens a connection to the old coordinator."""
     client = nodes.push("a", auto_commit=False)
     nodes.wait(lambda: nodes.is_shared({"a"}))
     offsets = dict.fromkeys(client.positions, 7)

@@ -130,6 +130,8 @@ class Run:
         self.limits = limits or {}
         self.world = World(seed)
         self.network = Network(self.world)
+        if has_cast:  # some of its members need the newest format
+            machine["starting_level"] = LATEST_FORMAT_LEVEL
         self.cluster = SimCluster(self.world, self.network, num_nodes=NUM_NODES, **(MACHINE | machine))
         self.chronicle = Chronicle()
         self.outcome = Outcome(seed)
@@ -147,12 +149,6 @@ class Run:
     def _play(self) -> Outcome:
         self.cluster.boot_until_ready()
         topic_ids = self._create_topics()
-        if self.has_cast:  # some of whose members need the newest format
-            leader = self.cluster[self.cluster.wait_for_leader(-1)].node
-            leader.upgrade(lambda _: None)
-            assert self.world.run_until(
-                lambda: leader.format_level == LATEST_FORMAT_LEVEL, within_ms=LEVEL_MS
-            )
         self.members, others = self._actors(topic_ids)
         self._look()
         self.world.run_for(2_000)
