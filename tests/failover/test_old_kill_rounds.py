@@ -96,7 +96,7 @@ class Story:
         """A kill round; `amid_s`: so many seconds after the process of another consumer runs."""
         leader = group_leader(self.cluster, self.groups[0])
         for one in self.groups:
-            one.wait_fast()
+            one.wait_committing()
         if amid_s is not None:
             for one in self.groups:
                 one.join()
