@@ -358,6 +358,11 @@ class Node:
         return self.metadata.replica.is_current
 
     @property
+    def is_level_awaited(self) -> bool:
+        """Whether the cluster is new and about to have its format level."""
+        return self._level.is_awaited
+
+    @property
     def format_level(self) -> int:
         """The highest format level that writers may use."""
         return self._level.now
@@ -384,7 +389,7 @@ class Node:
     @property
     def is_ready(self) -> bool:
         """Whether every shard serves here, or follows a leader that serves it."""
-        if not self.shards or self._level.is_awaited:
+        if not self.shards or self.is_level_awaited:
             return False
         return all(runtime.is_ready or runtime.is_following for runtime in self.all_shards)
 
