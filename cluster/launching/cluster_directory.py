@@ -29,7 +29,6 @@ from cluster.settings import SettingsError, load_settings
 from raftlog.env.errors import RaftlogError
 from raftlog.env.files import OsFiles, replace
 from raftlog.storage.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node
-from records import LATEST_FORMAT_LEVEL
 
 CLUSTER_FILE: Final = "cluster.json"
 SECRET_FILE: Final = "secret"
@@ -120,6 +119,8 @@ def format_cluster(plan: ClusterPlan) -> None:
 
 
 def _format_member(plan: ClusterPlan, node_id: int) -> None:
+    from records import LATEST_FORMAT_LEVEL  # only formatting needs it
+
     identity = NodeIdentity(
         cluster_id=plan.cluster_id,
         node_id=node_id,

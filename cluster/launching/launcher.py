@@ -35,7 +35,6 @@ from cluster.launching.node_process import CONFIG_FILE, LOOPBACK, LaunchError, N
 from cluster.settings import SettingsError, load_settings
 from raftlog.env.files import Lock, OsFiles
 from raftlog.storage.directory import LOCK_FILE, NODE_FILE, NodeIdentity, format_node, read_identity
-from records import LATEST_FORMAT_LEVEL
 
 __all__ = [
     "CLUSTER_FILE",
@@ -247,6 +246,8 @@ def _prepare_alone(data: Path, ports: tuple[int, int], settings: Mapping[str, st
             raise LaunchError(f"{data} is the directory of a cluster of several nodes", EXIT_USAGE)
         num_shards = load_settings(None, {}, wanted).cluster_shards
         if not (data / NODE_FILE).exists():
+            from records import LATEST_FORMAT_LEVEL  # only formatting needs it
+
             identity = NodeIdentity(
                 cluster_id=fresh_id(),
                 node_id=ALONE,
