@@ -14,6 +14,7 @@ shipping        sends sealed segments to an object store, off by default
 lineage/        listeners and consumers of the older group protocols, off by default
 kafka/          the Kafka listener
 routing         from a request to the shards that decide it
+format_level    where a new cluster's format level begins, and how it rises
 membership      which nodes are in contact, and which leads what
 handover        transfers what this node leads when it stops
 runtime/        one shard on one node: its life, requests, deadlines, held replies

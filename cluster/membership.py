@@ -113,8 +113,8 @@ class Membership:
             rewrite_port=rewrite_port,
         )
 
-    def level_for_all(self, own_level_max: int) -> int | str:
-        """Return the highest format level that every node can read, or a message saying why it is unknown."""
+    def lowest(self, own: int, level_of: Callable[[PeerInfo], int]) -> int | str:
+        """Return the lowest of a format level of all nodes, or a message saying why it is unknown."""
         peers = {} if self._links is None else self._links.peers
         own_id = self._own().node_id
         missing = [str(voter) for voter in self.voters if voter != own_id and voter not in peers]
@@ -122,7 +122,7 @@ class Membership:
             return (
                 f"the format levels that node {', '.join(missing)} can read are unknown: it is not connected"
             )
-        return min([own_level_max, *(peer.format_level_max for peer in peers.values())])
+        return min([own, *map(level_of, peers.values())])
 
 
 def check_identity(directory: NodeDirectory, settings: Settings) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cluster.adaptive import AdaptiveInterval
+from cluster.format_level import FormatLevel
 from cluster.group_settings import CommittedSettings
 from cluster.handover import HandOver
 from cluster.host.clock_guard import ClockGuard
@@ -74,6 +75,9 @@ Done = Callable[[BaseException | None], None]
 class Node:
     """One node on one Host. `start` once, `stop` once; a node that has stopped is not started again."""
 
+    format_level_max = LATEST_FORMAT_LEVEL
+    """The highest format level that this release reads and writes."""
+
     def __init__(self, host: Host, settings: Settings) -> None:
         self.host = host
         self.settings = settings
@@ -103,6 +107,7 @@ class Node:
         self.shards: list[GroupRuntime] = []
         self.links: Links | None = None
         self._membership: Membership
+        self._level: FormatLevel
         self._limited_log = RateLimitedLogger(LOG, host.monotonic_ms)
         self._on_ready: list[Callable[[], None]] = []
         self._routing = Routing(self)
@@ -190,6 +195,15 @@ class Node:
         runtimes = {runtime.shard: runtime for runtime in self.all_shards}
         voters = identity.voters or (identity.node_id,)
         self._membership = Membership(lambda: self.info, voters, self.links, runtimes)
+        self._level = FormatLevel(
+            self.host,
+            self._membership,
+            self.metadata,
+            self.links,
+            self._tell_ready,
+            level_max=self.format_level_max,
+            starting_level=identity.starting_level,
+        )
 
     def _has_messages(self) -> bool:
         """Whether messages would be lost if another node led the metadata shard."""
@@ -229,7 +243,7 @@ class Node:
             kafka_port=info.kafka_port,
             http_host=info.http_host or self.settings.http_host,  # HTTP is bound later
             http_port=info.http_port or self.settings.http_port,
-            format_level_max=LATEST_FORMAT_LEVEL,
+            format_level_max=self.format_level_max,
             format_level=self.format_level,
             lineage_ports=(info.push_port, info.rewrite_port),
         )
@@ -344,9 +358,14 @@ class Node:
         return self.metadata.replica.is_current
 
     @property
+    def is_level_awaited(self) -> bool:
+        """Whether the cluster is new and about to have its format level."""
+        return self._level.is_awaited
+
+    @property
     def format_level(self) -> int:
         """The highest format level that writers may use."""
-        return self.metadata.duties.committed.format_level
+        return self._level.now
 
     def http_bound(self, address: tuple[str, int]) -> None:
         """Set the address of the HTTP listener, which starts last."""
@@ -370,9 +389,9 @@ class Node:
     @property
     def is_ready(self) -> bool:
         """Whether every shard serves here, or follows a leader that serves it."""
-        return bool(self.shards) and all(
-            runtime.is_ready or runtime.is_following for runtime in self.all_shards
-        )
+        if not self.shards or self.is_level_awaited:
+            return False
+        return all(runtime.is_ready or runtime.is_following for runtime in self.all_shards)
 
     @property
     def all_shards(self) -> list[AnyShardRuntime]:
@@ -461,13 +480,7 @@ class Node:
 
     def upgrade(self, done: Callable[[str | None], None]) -> None:
         """Raise the format level to the highest that every node can read; `done` gets None or the reason."""
-        level = self._membership.level_for_all(LATEST_FORMAT_LEVEL)
-        if isinstance(level, str):
-            done(level)
-        elif level <= self.format_level:
-            done(None)
-        else:
-            self.metadata.duties.raise_format_level(level, done)
+        self._level.upgrade(done)
 
     def advance(self, ms: int) -> None:
         """Let time pass for groups, offsets and transactions at once; Raft and links keep the real time."""
@@ -534,9 +547,11 @@ class Node:
     def catalog_moved(self) -> None:
         for runtime in self.shards:
             runtime.check_ready()
+        self._tell_ready()
 
     def shard_moved(self, shard: int) -> None:
         if shard == METADATA_SHARD:
+            self._level.begin()
             self.catalog_moved()
             if (scratch_log := self.kafka.context.scratch_log) is not None and self.metadata_lead is None:
                 scratch_log.resign()
@@ -544,6 +559,9 @@ class Node:
             self._adaptive.took_over()
         if self._lineage is not None and shard != METADATA_SHARD:
             self._lineage.shard_moved(shard)
+        self._tell_ready()
+
+    def _tell_ready(self) -> None:
         if self._on_ready and self.is_ready:
             waiting, self._on_ready = self._on_ready, []
             for fn in waiting:

@@ -20,9 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from cluster.launching.launcher import ClusterProcess, NodeProcess, cluster_size, launch_cluster
+from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
-from quorate.commands.cluster import raise_format_level
 from quorate.errors import CommandError, ExitCode
 from quorate.faultclient import add_fault, advance_clock, delete_fault
 
@@ -44,14 +43,11 @@ class QuorateCluster:
     """
 
     def __init__(self, data: Path, num_nodes: int = 1, settings: Mapping[str, str] | None = None) -> None:
-        is_new = cluster_size(data) is None
         self._cluster: ClusterProcess = launch_cluster(
             data, num_nodes, settings={**SETTINGS, **(settings or {})}
         )
         try:
             self._client = Client(self._cluster.bootstrap, timeout_s=TIMEOUT_S)
-            if is_new:
-                raise_format_level(self.url, TIMEOUT_S)  # no older release will have to read it
         except BaseException:
             self._cluster.kill()  # nobody has this object, to close it
             raise

@@ -49,6 +49,10 @@ class HttpNode(KafkaNode, Protocol):
     def group_settings(self) -> SettingsView: ...
 
     @property
+    def is_level_awaited(self) -> bool:
+        """Whether the cluster is new and about to have its format level."""
+
+    @property
     def format_level(self) -> int:
         """The highest format level that the cluster's writers may use."""
 

@@ -28,13 +28,17 @@ from wire.errors import error_name
 
 
 def not_ready(node: HttpNode) -> list[str]:
-    """Return why the node is not ready, one sentence per shard; empty if it is.
+    """Return why the node is not ready, in sentences; empty if it is.
 
-    It is ready if it serves every shard, or follows a leader elsewhere.
+    It is ready if it serves every shard, or follows a leader elsewhere, and a new cluster has its format
+    level.
     """
-    return [
+    reasons = [
         _why_not(node, shard) for shard in node.all_shards if not shard.is_ready and not _follows(node, shard)
     ]
+    if node.is_level_awaited:
+        reasons.append("the cluster is new and waits for its format level, which needs all nodes")
+    return reasons
 
 
 def _follows(node: HttpNode, shard: AnyShardRuntime) -> bool:

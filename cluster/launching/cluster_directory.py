@@ -119,12 +119,15 @@ def format_cluster(plan: ClusterPlan) -> None:
 
 
 def _format_member(plan: ClusterPlan, node_id: int) -> None:
+    from records import LATEST_FORMAT_LEVEL  # only formatting needs it
+
     identity = NodeIdentity(
         cluster_id=plan.cluster_id,
         node_id=node_id,
         incarnation=fresh_id(),
         num_shards=plan.num_shards,
         voters=plan.node_ids,
+        starting_level=LATEST_FORMAT_LEVEL,
     )
     format_node(OsFiles(), str(plan.home(node_id)), identity)
 

@@ -246,8 +246,14 @@ def _prepare_alone(data: Path, ports: tuple[int, int], settings: Mapping[str, st
             raise LaunchError(f"{data} is the directory of a cluster of several nodes", EXIT_USAGE)
         num_shards = load_settings(None, {}, wanted).cluster_shards
         if not (data / NODE_FILE).exists():
+            from records import LATEST_FORMAT_LEVEL  # only formatting needs it
+
             identity = NodeIdentity(
-                cluster_id=fresh_id(), node_id=ALONE, incarnation=fresh_id(), num_shards=num_shards
+                cluster_id=fresh_id(),
+                node_id=ALONE,
+                incarnation=fresh_id(),
+                num_shards=num_shards,
+                starting_level=LATEST_FORMAT_LEVEL,
             )
             format_node(OsFiles(), str(data.resolve()), identity)
         wanted.setdefault("cluster.shards", read_identity(OsFiles(), str(data)).num_shards)

@@ -171,6 +171,8 @@ class PushClient:
                 case AskBroker():
                     self._ask(action)
                 case RegisterAt():
+                    if action.address != self._coordinator:  # commits go with the consumer
+                        self._commit_lost()
                     self._coordinator = action.address
                     self._held.clear()
                     self._line = ClientLine(self._host, action.address, self._received, self._closed)

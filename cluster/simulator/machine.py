@@ -15,6 +15,7 @@ from cluster.settings import Settings
 from cluster.simulator.host import LOOPBACK, VirtualHost
 from cluster.simulator.network import Network
 from cluster.simulator.world import World
+from coordinator.topics import FIRST_FORMAT_LEVEL
 from raftlog.env.simulated_files import Crash, SimFiles
 from raftlog.storage.directory import NodeIdentity, format_node
 
@@ -33,7 +34,8 @@ class Machine:
     """One machine of a world; `settings` are fields of Settings, `host_options` those of VirtualHost.
 
     `voters` are the ids of all nodes of a cluster; the machine of node n is then at 127.0.0.n. Without them
-    the node is alone, at 127.0.0.1.
+    the node is alone, at 127.0.0.1. By default the directory is one of an older release, as to the format
+    level at which a new cluster begins.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Machine:
         settings: dict[str, Any] | None = None,
         host_options: dict[str, Any] | None = None,
         secret: bytes = SECRET,
+        starting_level: int = FIRST_FORMAT_LEVEL,
         node_class: type[Node] = Node,
     ) -> None:
         self.world = world
@@ -78,6 +81,7 @@ class Machine:
             incarnation=f"{name}-incarnation",
             num_shards=num_shards,
             voters=voters,
+            starting_level=starting_level,
         )
         self.disk = self._fresh_disk(self.identity)
 
@@ -150,7 +154,11 @@ class Machine:
         assert not self.is_up
         self.wipes += 1
         incarnation = f"{self.name}-incarnation-{self.wipes}"
-        self.identity = dataclasses.replace(self.identity, incarnation=incarnation, is_replacement=True)
+        self.format_anew(incarnation=incarnation, is_replacement=True, starting_level=FIRST_FORMAT_LEVEL)
+
+    def format_anew(self, **identity: Any) -> None:
+        """Replace the disk by an empty one, with these fields of its identity changed."""
+        self.identity = dataclasses.replace(self.identity, **identity)
         self.disk = self._fresh_disk(self.identity)
 
     def _fresh_disk(self, identity: NodeIdentity) -> SimFiles:

@@ -182,16 +182,11 @@ def upgrade(
     Example: quorate cluster upgrade --url http://127.0.0.1:8092
     """
     url = place_of_cluster(bootstrap, url).http(timeout_s)
-    answer = raise_format_level(url, timeout_s)
+    answer = _change(url, "/v1/cluster/upgrade", {}, timeout_s)
     if json:
         print_json(answer)
         return
     say(f"the cluster writes format level {answer['format_level']}")
-
-
-def raise_format_level(urls: str, timeout_s: float) -> Any:
-    """Let the leader of the metadata shard raise the level; returns its answer, raises `CommandError`."""
-    return _change(urls, "/v1/cluster/upgrade", {}, timeout_s)
 
 
 def _change(urls: str, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> Any:

@@ -115,7 +115,9 @@ def format_directory(
             code=ExitCode.USAGE,
         )
     from cluster.host.fresh_ids import fresh_id
+    from coordinator.topics import FIRST_FORMAT_LEVEL
     from raftlog.storage.directory import NodeIdentity
+    from records import LATEST_FORMAT_LEVEL
 
     identity = NodeIdentity(
         cluster_id=cluster_id or fresh_id(),
@@ -124,6 +126,7 @@ def format_directory(
         num_shards=shards,
         voters=voters if len(voters) > 1 else (),
         is_replacement=replace,
+        starting_level=FIRST_FORMAT_LEVEL if replace else LATEST_FORMAT_LEVEL,
     )
     _make(str(data.resolve()), identity)
     if json:
@@ -173,6 +176,7 @@ def _format_alone(words: list[str]) -> None:
     from cluster.settings import SettingsError, load_settings
     from raftlog.env.files import OsFiles, join
     from raftlog.storage.directory import NODE_FILE, NodeIdentity
+    from records import LATEST_FORMAT_LEVEL
 
     try:
         arguments = parse_arguments(words)
@@ -192,6 +196,7 @@ def _format_alone(words: list[str]) -> None:
         node_id=settings.node_id,
         incarnation=fresh_id(),
         num_shards=settings.cluster_shards,
+        starting_level=LATEST_FORMAT_LEVEL,
     )
     _make(settings.data_dir, identity)
 

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 9092
 DEFAULT_HTTP_PORT = 8092
-UPGRADE_S = 5.0
 SCRATCH_LOG = {"scratch.log.enable": "true"}
 
 
@@ -100,7 +99,7 @@ def up(
             cluster = prepare_cluster(data, num_nodes, kafka_port=port, http_port=http_port, settings=wanted)
             try:
                 run = _run_one if num_nodes == 1 else _run_several
-                run(cluster, topics, lambda: _on_ready(cluster, json, wanted, is_new=size is None))
+                run(cluster, topics, lambda: _print_ready(cluster, json, wanted))
             finally:
                 cluster.kill()  # processes that still run after a failure
         except LaunchError as error:
@@ -159,20 +158,6 @@ def _create_topics(bootstrap: str, topics: list[tuple[str, int]]) -> None:
                     f"topic {name} already has {present[name]} partitions; grow it with `quorate topics "
                     f"grow {name}:{num_partitions}`"
                 )
-
-
-def _on_ready(cluster: ClusterProcess, json: bool, settings: dict[str, str], *, is_new: bool) -> None:
-    """Let a new cluster write the newest format, which no older release will have to read."""
-    from quorate.commands.cluster import raise_format_level
-
-    if is_new:
-        try:
-            raise_format_level(",".join(node.url for node in cluster.nodes), UPGRADE_S)
-        except CommandError as error:
-            notify(
-                f"the cluster still writes the oldest format: {error}; `quorate cluster upgrade` raises it"
-            )
-    _print_ready(cluster, json, settings)
 
 
 def _print_ready(cluster: ClusterProcess, json: bool, settings: dict[str, str]) -> None:

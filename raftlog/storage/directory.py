@@ -67,7 +67,8 @@ class NodeIdentity:
 
     `incarnation` is new for each format of the same node id.  `voters` are the ids of all nodes of the
     cluster, ascending, this one's among them; () is a cluster of one.  `is_replacement`: formatted to replace
-    a disk that was lost.  Raises ValueError.
+    a disk that was lost.  `starting_level`: the format level at which a new cluster begins; 1 in directories
+    of older releases and of replacements, which bring no new cluster about.  Raises ValueError.
     """
 
     cluster_id: str
@@ -76,6 +77,7 @@ class NodeIdentity:
     num_shards: int
     voters: tuple[int, ...] = ()
     is_replacement: bool = False
+    starting_level: int = 1
 
     def __post_init__(self) -> None:
         if self.voters != tuple(sorted(set(self.voters))):
@@ -163,7 +165,7 @@ def _make(files: Files, path: str, identity: NodeIdentity) -> None:
         create_segment(files, home, identity.log(shard), 1)
     write_meta(files, join(path, BOOT_FILE), _BOOT_KIND, "", "")
     fields = (identity.cluster_id, identity.node_id, identity.incarnation, identity.num_shards)
-    members = (list(identity.voters), identity.is_replacement)
+    members = (list(identity.voters), identity.is_replacement, identity.starting_level)
     write_meta(files, join(path, NODE_FILE), _NODE_KIND, *fields, *members)
     files.fsync_dir(parent(path))
 
@@ -213,6 +215,7 @@ def decode_identity(data: bytes, path: str) -> NodeIdentity:
 def _identity(fields: list[Any]) -> NodeIdentity:
     cluster_id, node_id, incarnation, num_shards = fields[:4]
     voters, is_replacement = fields[4:6] or ((), False)  # absent in the oldest releases: alone
+    (starting_level,) = fields[6:7] or (1,)  # absent in older releases
     return NodeIdentity(
         cluster_id=cluster_id,
         node_id=node_id,
@@ -220,6 +223,7 @@ def _identity(fields: list[Any]) -> NodeIdentity:
         num_shards=num_shards,
         voters=tuple(voters),
         is_replacement=is_replacement,
+        starting_level=starting_level,
     )
 
 

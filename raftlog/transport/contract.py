@@ -63,6 +63,7 @@ class PeerInfo:
     node_id: int
     incarnation: str
     is_replacement: bool
+    starting_level: int
     boot_id: str
     release: str
     kafka_host: str

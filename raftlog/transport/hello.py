@@ -57,6 +57,8 @@ class Hello:
     """Counts the dials of one boot, so that the later of two connections wins; 0 from an acceptor."""
     description: SelfDescription
     nonce: bytes
+    starting_level: int = 1
+    """That of the sender's directory (`NodeIdentity`); 1 from an older release."""
 
 
 _FIELD_TYPES: Final = (
@@ -119,6 +121,7 @@ def encode_hello(hello: Hello) -> bytes:
         *_pack_description(hello.description),
         hello.nonce,
         hello.description.lineage_ports,
+        hello.starting_level,
     ]
     packed: bytes = msgpack.packb(fields)
     return _MAGIC + _VERSION.pack(PROTOCOL_VERSION) + packed
@@ -143,6 +146,9 @@ def decode_hello(body: bytes) -> Hello:
         if not all(type(voter) is int for voter in fields[4]) or len(fields[_NONCE_AT]) != NONCE_BYTES:
             raise ValueError("a field of its hello has the wrong type")
         description = _description(fields[_DESCRIPTION_AT:_NONCE_AT], appended)
+        (starting_level,) = appended[1:2] or (1,)
+        if type(starting_level) is not int:
+            raise ValueError("its starting level is not an int")
     except ValueError as error:
         raise HelloRefused(HelloRefusal.MALFORMED, f"sent a hello that cannot be read: {error}") from None
     return Hello(
@@ -158,6 +164,7 @@ def decode_hello(body: bytes) -> Hello:
         attempt=fields[9],
         description=description,
         nonce=fields[_NONCE_AT],
+        starting_level=starting_level,
     )
 
 

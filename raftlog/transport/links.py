@@ -230,6 +230,7 @@ class Links:
             attempt=attempt,
             description=self._refreshed(),
             nonce=self._host.fresh_uuid() + self._host.fresh_uuid(),
+            starting_level=identity.starting_level,
         )
 
     @property
@@ -441,6 +442,7 @@ def _info(hello: Hello, now_ms: float) -> PeerInfo:
         node_id=hello.node_id,
         incarnation=hello.incarnation,
         is_replacement=hello.is_replacement,
+        starting_level=hello.starting_level,
         boot_id=hello.boot_id,
         clock_skew_ms=0.0,
         clock_offset_ms=None,

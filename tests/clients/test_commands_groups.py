@@ -70,14 +70,13 @@ class Holder(PolledConsumer):
 def test_a_member_that_holds_a_revocation_back_is_named(
     crowd: Crowd, group: str, urls: str, said: Run
 ) -> None:
-    """The cluster is at the first format level, where members have no numbers (`x1`)."""
     holder = Holder(crowd, {**crowd._config, "client.id": "holder"}, crowd.topic)
     crowd.members.append(holder)
     crowd.wait_balanced(NUM_PARTITIONS)
     crowd.join(**{"client.id": "waiter"})
     try:
         sentence = re.compile(
-            rf"x\d waits for {crowd.topic}:\d-\d, held by x\d, which was told to revoke them "
+            rf"m\d waits for {crowd.topic}:\d-\d, held by m\d, which was told to revoke them "
             r"[\d.]+ m?s ago and has \d+ min \d+ s left"
         )
         text = ""

@@ -18,7 +18,6 @@ from client.aio.leases import Leases
 from cluster.launching.launcher import NodeProcess, launch_node
 from quorate import FatalError, KafkaError, Lease, lease
 from quorate.client import Client
-from quorate.commands.cluster import raise_format_level
 from quorate.groupclient import GroupClient
 from tests.clients.conftest import SETTINGS
 from tests.support.waiting import until
@@ -39,7 +38,6 @@ def leasing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
         "http.leases.max": LEASES_MAX,
     }
     process = launch_node(tmp_path_factory.mktemp("leases") / "node", settings=settings)
-    raise_format_level(process.url, WITHIN_S)
     yield process
     assert process.stop() == 0
     assert "Traceback" not in (Path(process.data) / "node.log").read_text(encoding="utf-8")

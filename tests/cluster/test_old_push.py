@@ -132,6 +132,23 @@ def test_without_auto_commit_offsets_are_committed_by_offset_commit(nodes: OldNo
     assert codes[1] == 42  # INVALID_REQUEST
 
 
+def test_commits_follow_the_consumer_to_its_next_coordinator(nodes: OldNodes) -> None:
+    """One that is sent while the consumer looks for it opens a connection to the old coordinator."""
+    client = nodes.push("a", auto_commit=False)
+    nodes.wait(lambda: nodes.is_shared({"a"}))
+    offsets = dict.fromkeys(client.positions, 7)
+    codes: list[int | None] = []
+    leader = nodes.cluster[nodes.leader]
+    leader.host.call_soon(leader.node.transfer, nodes.shard, None, lambda why: None)
+    nodes.wait(lambda: client.core.state is ConsumerState.LOOKING_UP)
+    assert client.commit(offsets, codes.append)
+    nodes.wait(lambda: len(codes) == 1 and client.core.state is ConsumerState.CONSUMING)
+    assert codes[0] != 0
+    client.commit(offsets, codes.append)
+    nodes.wait(lambda: len(codes) == 2)
+    assert codes[1] == 0
+
+
 def test_a_deposed_leader_pings_no_consumer_and_no_work_is_done_twice(nodes: OldNodes) -> None:
     """The old leader is cut off from the other nodes, not from the consumers."""
     for name in ("a", "b"):

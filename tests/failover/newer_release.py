@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
-import cluster.node
 from cluster.main import main
+from cluster.node import Node
 
 if __name__ == "__main__":  # importing this module changes nothing
-    cluster.node.LATEST_FORMAT_LEVEL += 1  # type: ignore[attr-defined]  # the name that `cluster.node` imported
+    Node.format_level_max += 1
     sys.exit(main(sys.argv[1:]))

@@ -19,7 +19,6 @@ import pytest
 from cluster.launching.launcher import ClusterProcess, launch_cluster
 from quorate import Lease, lease
 from quorate.client import Client
-from quorate.commands.cluster import raise_format_level
 from tests.support.real_cluster import TOPIC, create_topic, leader_of
 from tests.support.waiting import until
 
@@ -31,7 +30,6 @@ SETTINGS = {
     "group.consumer.min.session.timeout.ms": "3000",
 }
 GROUP, PARTITIONS, WITHIN_S = "workers", 4, 20.0
-UPGRADE_S = 10.0
 EXAMPLES = Path(__file__).parents[2] / "examples"
 Tokens = dict[int, int]
 
@@ -54,7 +52,6 @@ asyncio.run(main())
 def cluster(tmp_path: Path) -> Iterator[ClusterProcess]:
     started = launch_cluster(tmp_path / "cluster", settings=SETTINGS)
     try:
-        raise_format_level(",".join(node.url for node in started.nodes), UPGRADE_S)
         create_topic(started, PARTITIONS)
         yield started
     finally:

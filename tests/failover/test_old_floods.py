@@ -18,7 +18,7 @@ from cluster.launching.launcher import ClusterProcess, NodeProcess
 from quorate.client import Client
 from tests.failover.old_groups import HERE, TOPIC, Kind, OldGroup
 from tests.report import count_fault
-from tests.support.real_cluster import addresses, group_in, leader_of, quorate
+from tests.support.real_cluster import addresses, group_in, leader_of
 from tests.support.waiting import wait_for
 
 SHARD = 0
@@ -38,8 +38,6 @@ def settings() -> dict[str, str]:
 
 @pytest.fixture
 def groups(cluster: ClusterProcess, tmp_path: Path) -> Iterator[list[OldGroup]]:
-    done = quorate("cluster", "upgrade", "--url", cluster.nodes[0].url)
-    assert done.returncode == 0, done.stdout + done.stderr
     with Client(cluster.bootstrap) as client:
         client.create_topic(TOPIC, 12)
         client.configure_group(group_in(SHARD, "push"), {"push.topics": TOPIC})

@@ -31,8 +31,6 @@ def test_the_catalog_follows_apache_kafka(cluster: ClusterProcess, tmp_path: Pat
             str(tmp_path / "state"),
         ]
 
-        assert run(["cluster", "upgrade", "--url", cluster.node(1).url]) == 0  # racks need format level 2
-
         def partitions() -> dict[str, int]:
             assert run(mirror) == 0
             return {one.name: one.num_partitions for one in here.topics() if one.name.startswith(topic)}

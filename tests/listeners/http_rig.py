@@ -182,6 +182,7 @@ class HttpFakeNode:
         self.links: Links | None = Links()
         self.leaders: dict[int, NodeInfo | None] = {}
         self.format_level = 1
+        self.is_level_awaited = False
         self.changes: list[tuple[Any, ...]] = []
         self.refusal: str | None = None
         self.metadata_term = 3

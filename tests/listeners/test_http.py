@@ -51,6 +51,10 @@ async def test_health_is_about_the_process_and_readiness_about_the_shards() -> N
     async with http_rig() as rig:
         assert await rig.get("/healthz") == (200, {"status": "ok"})
         assert await rig.get("/readyz") == (200, {"ready": True, "reasons": []})
+        rig.node.is_level_awaited = True
+        new = "the cluster is new and waits for its format level, which needs all nodes"
+        assert await rig.get("/readyz") == (503, {"ready": False, "reasons": [new]})
+        rig.node.is_level_awaited = False
         rig.node.shards[1].is_ready = False
         rig.node.metadata.is_ready = False
         assert await rig.get("/healthz") == (200, {"status": "ok"})

@@ -27,11 +27,11 @@ def test_a_cluster_that_cannot_be_made_ready_leaves_no_process(
 ) -> None:
     launched = StandIn()
 
-    def refuse(*_: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise CommandError("no node answers")
 
     monkeypatch.setattr(testing, "launch_cluster", lambda *_, **__: launched)
-    monkeypatch.setattr(testing, "raise_format_level", refuse)
+    monkeypatch.setattr(testing, "Client", refuse)
     with pytest.raises(CommandError):
         testing.QuorateCluster(tmp_path / "new")
     assert not launched.is_running

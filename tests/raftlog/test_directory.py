@@ -163,7 +163,7 @@ def test_two_formats_at_once_do_not_mix() -> None:
 
 def test_members_are_kept_and_an_old_directory_is_alone() -> None:
     disk = SimFiles()
-    member = dataclasses.replace(IDENTITY, node_id=2, voters=(1, 2, 3))
+    member = dataclasses.replace(IDENTITY, node_id=2, voters=(1, 2, 3), starting_level=6)
     format_node(disk, PATH, member)
     assert read_identity(disk, PATH) == member
     assert not member.is_alone
@@ -171,6 +171,8 @@ def test_members_are_kept_and_an_old_directory_is_alone() -> None:
     write_meta(disk, f"{PATH}/node", "node", *fields)
     old = read_identity(disk, PATH)
     assert (old, old.is_alone) == (IDENTITY, True)
+    write_meta(disk, f"{PATH}/node", "node", *fields, [1], False)
+    assert read_identity(disk, PATH) == dataclasses.replace(IDENTITY, voters=(1,))
     assert dataclasses.replace(IDENTITY, voters=(1,)).is_alone
 
 

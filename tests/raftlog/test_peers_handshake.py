@@ -112,25 +112,35 @@ def test_a_hello_of_nine_nodes_with_long_names_fits() -> None:
     assert decode_hello(data) == given
 
 
-def test_ports_of_older_protocols_travel_and_an_older_release_has_none() -> None:
+def test_what_was_appended_to_the_hello_travels_and_an_older_release_has_none() -> None:
     """An older release sends a shorter hello, and a newer one may append to ours."""
     described = dataclasses.replace(DESCRIPTION, lineage_ports=(9492, 0))
-    given = hello(3, 1, description=described)
+    given = hello(3, 1, description=described, starting_level=6)
     data = encode_hello(given)
     assert decode_hello(data) == given
     assert unpack_description(pack_description(described)) == described
     fields = msgpack.unpackb(data[HELLO_LIST_AT:])
-    older, newer = msgpack.packb(fields[:-1]), msgpack.packb([*fields, "appended later"])
-    assert decode_hello(data[:HELLO_LIST_AT] + older).description == DESCRIPTION
-    assert decode_hello(data[:HELLO_LIST_AT] + newer) == given
+    oldest, older, newer = (
+        decode_hello(data[:HELLO_LIST_AT] + msgpack.packb(sent))
+        for sent in (fields[:-2], fields[:-1], [*fields, "appended later"])
+    )
+    assert (oldest.description, oldest.starting_level) == (DESCRIPTION, 1)
+    assert (older.description, older.starting_level) == (described, 1)
+    assert newer == given
 
 
-@pytest.mark.parametrize("ports", ["9492", [9492.5], [True], [70_000], [-1], [0] * 9, {}])
-def test_ports_that_are_none_are_refused(ports: object) -> None:
+@pytest.mark.parametrize(
+    "appended",
+    [
+        *([ports, 1] for ports in ("9492", [9492.5], [True], [70_000], [-1], [0] * 9, {})),
+        *([[], level] for level in ("6", True, 6.0, None, [])),
+    ],
+)
+def test_appended_fields_that_make_no_sense_are_refused(appended: list[object]) -> None:
     data = encode_hello(hello(3, 1))
     fields = msgpack.unpackb(data[HELLO_LIST_AT:])
     with pytest.raises(HelloRefused) as refused:
-        decode_hello(data[:HELLO_LIST_AT] + msgpack.packb([*fields[:-1], ports]))
+        decode_hello(data[:HELLO_LIST_AT] + msgpack.packb([*fields[:-2], *appended]))
     assert refused.value.code is HelloRefusal.MALFORMED
 
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import errno
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import pytest
 
 from cluster.simulator import Machine, Network, SimCluster, World
+from coordinator.leadership import with_drained, with_leader
 from raftlog.env.simulated_files import Crash, SimFiles
 from raftlog.replica.peering import Peering
+from records import METADATA_SHARD, LeadershipValue
 from tests.simulated.cast import Versatile
 from tests.simulated.classic import Migrant
 from tests.simulated.consumers import SimulatedConsumer
@@ -54,10 +56,15 @@ class Chaos:
         self.backups: dict[int, SimFiles] = {}
         self.violations: list[str] = []
 
-    def start(self, period_ms: float, kinds: Sequence[str] = (), *, roles: bool = False) -> None:
-        """Begin to inject one fault per `period_ms` on average, of these kinds, or of all."""
+    def start(
+        self,
+        period_ms: float,
+        kinds: Sequence[str] = (),
+        faults: Mapping[str, tuple[float, Fault]] | None = None,
+    ) -> None:
+        """Begin to inject one of the faults per `period_ms` on average, of these kinds, or of all."""
         self._period_ms = period_ms
-        self._faults = ROLES if roles else FAULTS
+        self._faults = faults or FAULTS
         self._kinds = list(kinds or self._faults)
         self._next()
 
@@ -330,6 +337,33 @@ def transfer(chaos: Chaos) -> bool:
     return True
 
 
+def _ask(chaos: Chaos, change: Callable[[LeadershipValue], LeadershipValue]) -> bool:
+    """Let the leader of the metadata shard write a changed request, as operators have it do."""
+    leader = chaos.cluster.leader_of(METADATA_SHARD)
+    if leader is None or leader not in chaos.cluster.up:
+        return False
+    machine = chaos.cluster[leader]
+
+    def ask() -> None:
+        metadata = machine.node.metadata
+        metadata.duties.ask_leadership(change(metadata.machine.view.leadership), "chaos", lambda _why: None)
+
+    machine.host.call_soon(ask)
+    return True
+
+
+def ask_for_a_leader(chaos: Chaos) -> bool:
+    """Ask for a transfer that lasts, or undo one."""
+    shard, node_id = chaos.rng.choice(chaos.cluster.shards), chaos.rng.choice([None, *chaos.cluster.machines])
+    return _ask(chaos, lambda asked: with_leader(asked, shard, node_id))
+
+
+def drain(chaos: Chaos) -> bool:
+    """Drain a node, or undo it."""
+    node_id, _ = chaos.two()
+    return _ask(chaos, lambda asked: with_drained(asked, node_id, is_drained=node_id not in asked.drained))
+
+
 def leave(chaos: Chaos) -> bool:
     member = chaos.rng.choice(chaos.members)
     member.host.call_soon(member.leave)
@@ -380,7 +414,13 @@ ROLES: Final[dict[str, tuple[float, Fault]]] = FAULTS | {
     "member crashes": (4, crash_a_member),
     "member subscribes anew": (6, resubscribe),
 }
-"""The faults of runs with members of every kind (`cast`)."""
+"""The faults of runs with members of several kinds."""
+
+CAST: Final[dict[str, tuple[float, Fault]]] = ROLES | {
+    "leader asked for": (3, ask_for_a_leader),
+    "node drained or not": (4, drain),
+}
+"""The faults of runs with members of every kind and operators (`cast`)."""
 
 
 def repeat_messages(patch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ from records import (
 from tests.report import count_fault
 from tests.simulated.actors import Actor, Reader, Tool
 from tests.simulated.cast import Operator, Versatile, kind_of
-from tests.simulated.chaos import Chaos
+from tests.simulated.chaos import CAST, FAULTS, ROLES, Chaos
 from tests.simulated.chronicle import Chronicle, Key
 from tests.simulated.classic import Generations
 from tests.simulated.consumers import SimulatedConsumer
@@ -126,10 +126,12 @@ class Run:
         self.kinds = kinds
         self.has_cast = has_cast
         self.kinds_of = kinds_of or (kind_of if has_cast else lambda *_: (plain, {}))
-        self.has_roles = has_cast or kinds_of is not None
+        self.faults = CAST if has_cast else FAULTS if kinds_of is None else ROLES
         self.limits = limits or {}
         self.world = World(seed)
         self.network = Network(self.world)
+        if has_cast:  # some of its members need the newest format
+            machine["starting_level"] = LATEST_FORMAT_LEVEL
         self.cluster = SimCluster(self.world, self.network, num_nodes=NUM_NODES, **(MACHINE | machine))
         self.chronicle = Chronicle()
         self.outcome = Outcome(seed)
@@ -147,12 +149,6 @@ class Run:
     def _play(self) -> Outcome:
         self.cluster.boot_until_ready()
         topic_ids = self._create_topics()
-        if self.has_cast:  # some of whose members need the newest format
-            leader = self.cluster[self.cluster.wait_for_leader(-1)].node
-            leader.upgrade(lambda _: None)
-            assert self.world.run_until(
-                lambda: leader.format_level == LATEST_FORMAT_LEVEL, within_ms=LEVEL_MS
-            )
         self.members, others = self._actors(topic_ids)
         self._look()
         self.world.run_for(2_000)
@@ -162,6 +158,7 @@ class Run:
             if isinstance(actor, Operator):
                 actor.finish()
         self.world.run_for(QUIET_MS)
+        self._check_drained()
         for actor in (*self.members, *others):
             actor.stop()
         self.world.run_for(2_500)
@@ -174,7 +171,7 @@ class Run:
     def _disturb(self) -> None:
         """Inject all faults of the run, to the end of the last one."""
         chaos = Chaos(self.world, self.network, self.cluster, self.members, self.outcome.seed)
-        chaos.start(self.period_ms, self.kinds, roles=self.has_roles)
+        chaos.start(self.period_ms, self.kinds, self.faults)
         self.world.run_for(self.duration_ms)
         chaos.stop()
         self.outcome.faults = chaos.done
@@ -259,6 +256,16 @@ class Run:
             )
         except TimeoutError as error:
             self.outcome.violations.append(str(error))
+
+    def _check_drained(self) -> None:
+        """Check that a drained node leads nothing while another one can."""
+        drained = self.cluster[1].node.catalog.leadership.drained
+        if len(drained) < NUM_NODES:
+            self.outcome.violations += [
+                f"node {node_id} is drained and leads shard {shard}"
+                for shard in self.cluster.shards
+                if (node_id := self.cluster.leader_of(shard)) in drained
+            ]
 
     def _is_level(self) -> bool:
         """Return whether all nodes have applied all entries."""
