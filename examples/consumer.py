@@ -71,9 +71,10 @@ def main() -> None:
     )
     stopping = False
 
-    def stop(_number: int, _frame: object) -> None:
+    def stop(number: int, _frame: object) -> None:
         nonlocal stopping
         stopping = True
+        signal.signal(number, signal.SIG_DFL)  # the next one ends it: close() waits while no node is there
 
     signal.signal(signal.SIGTERM, stop)  # what `docker stop`, systemd and Kubernetes send
     signal.signal(signal.SIGINT, stop)

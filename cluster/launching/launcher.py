@@ -64,6 +64,8 @@ START_TIMEOUT_S: Final = 30.0
 ELECTIONS_OF_START: Final = 3
 """Longest election timeouts that a start may take in addition: no node votes in the first half of one."""
 
+PORT_MAX: Final = 65_535
+
 ANNOUNCEMENT_PAUSE_S: Final = 0.005
 """Seconds for which one starting node is listened to before the next one."""
 
@@ -106,6 +108,13 @@ def prepare_cluster(
 ) -> ClusterProcess:
     """Prepare a launch up to its first process, for callers that want to `configure` nodes first."""
     check_num_nodes(num_nodes)
+    for name, port in (("Kafka", kafka_port), ("HTTP", http_port)):
+        if port + num_nodes - 1 > PORT_MAX:
+            raise LaunchError(
+                f"{name} port {port} is too high for {num_nodes} nodes, which take one after the other: "
+                f"the highest is {PORT_MAX}",
+                EXIT_USAGE,
+            )
     if num_nodes == 1:
         alone = _prepare_alone(data, (kafka_port, http_port), settings or {})
         return ClusterProcess(alone.data, [alone], None)

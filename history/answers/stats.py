@@ -139,10 +139,9 @@ def stats(
         first if from_ms is None else from_ms, last if until_ms is None else until_ms, until_ms is None
     )
     if window.from_ms > window.until_ms or (window.from_ms == window.until_ms and not window.is_open):
-        raise NothingToRead(
-            f"there are no entries between {style.full(window.from_ms)} and {style.full(window.until_ms)}: "
-            f"the log is kept from {style.full(first)} to {style.full(last)}"
-        )
+        start, kept = style.full(window.from_ms), f"{style.full(first)} to {style.full(last)}"
+        where = f"after {start}" if until_ms is None else f"between {start} and {style.full(until_ms)}"
+        raise NothingToRead(f"there are no entries {where}: the log is kept from {kept}")
     folds = []
     rests_on: list[str] = []
     remarks: list[str] = []

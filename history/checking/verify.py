@@ -278,7 +278,7 @@ def report_text(report: VerifyReport) -> Iterator[str]:
             yield f"  BROKEN after index {violation.index}, group {violation.group_id}: {violation.rule}"
             yield f"    found: {violation.found}"
             yield f"    to do: {DEFECT_HINT}"
-    yield "verified: everything holds" if report.ok else f"verified: {plural(report.findings, 'finding')}"
+    yield "verified: everything holds" if report.ok else f"not verified: {plural(report.findings, 'finding')}"
 
 
 def _problem_text(problem: Problem) -> Iterator[str]:

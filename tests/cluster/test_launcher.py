@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.launching.launcher import LaunchError, NodeProcess, launch_node
+from cluster.launching.launcher import LaunchError, NodeProcess, launch_node, prepare_cluster
 from cluster.main import EXIT_OK, EXIT_UNREADABLE, EXIT_USAGE, Arguments, parse_arguments
 from cluster.settings import SettingsError
 from raftlog.env.files import OsFiles
@@ -130,6 +130,12 @@ def test_a_number_of_shards_that_cannot_be_is_refused_before_anything_is_made(
         launch_node(tmp_path / "node", settings={"cluster.shards": number})
     assert refused.value.exit_code == EXIT_USAGE
     assert not (tmp_path / "node").exists()
+
+
+def test_ports_beyond_the_last_one_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(LaunchError, match="HTTP port 65534 is too high for 3 nodes"):
+        prepare_cluster(tmp_path / "cluster", 3, http_port=65_534)
+    assert not (tmp_path / "cluster").exists()
 
 
 def test_what_was_fixed_at_format_cannot_be_set_otherwise(tmp_path: Path) -> None:
