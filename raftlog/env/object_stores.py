@@ -383,7 +383,7 @@ class StoreFiles:
         found = self._find(path)
         if found is None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
-        return int(found.size)
+        return int(found.size or 0)  # a folder has none
 
     def inode(self, path: str) -> int:
         """0: objects have none, so a mark of what was synced counts for nothing here."""
