@@ -76,9 +76,15 @@ class Ownership:
         self._session_ms = session_ms
         self._since_ms: dict[Part, float] = {}
         self._valid_until_ms = -math.inf
+        self._left_ms = -math.inf
 
     def accepted(self, sent_ms: float, now_ms: float) -> None:
-        """Note at `now_ms` that a heartbeat sent at `sent_ms` was accepted."""
+        """Note at `now_ms` that a heartbeat sent at `sent_ms` was accepted.
+
+        The answer to a heartbeat that was on its way when the member left changes nothing: the coordinator
+        may hear the leave next, and give the partitions away."""
+        if sent_ms <= self._left_ms:
+            return
         if now_ms > self._valid_until_ms:  # its session had run out, and it may go on from here
             self._close(self._valid_until_ms, list(self._since_ms))
             self._since_ms = dict.fromkeys(self._since_ms, now_ms)
@@ -86,6 +92,7 @@ class Ownership:
 
     def left(self, now_ms: float) -> None:
         """Note that the member sends that it leaves."""
+        self._left_ms = now_ms
         self._valid_until_ms = min(self._valid_until_ms, now_ms)
 
     def assigned(self, owned: set[tuple[bytes, int]], now_ms: float) -> None:

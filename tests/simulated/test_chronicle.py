@@ -102,3 +102,20 @@ def test_a_member_that_hears_nothing_stops_owning_at_the_end_of_its_session() ->
         owner.finish()
     assert [t.begin_ms for t in chronicle.tenures if t.member_id == "one"] == [1, 301]
     assert chronicle.double_owners() == []  # two had stopped at 199 for want of an answer
+
+
+def test_an_answer_from_before_the_leave_gives_a_member_nothing_back() -> None:
+    """Only the answer to a heartbeat that was sent later does, as the member has joined again then."""
+    chronicle = Chronicle()
+    one, two = member(chronicle, "one"), member(chronicle, "two")
+    one.accepted(0, 1)
+    one.assigned({(b"t", 0)}, 1)
+    one.left(41)  # its program does not poll, and so has not let go
+    one.accepted(40, 42)
+    two.accepted(45, 46)
+    two.assigned({(b"t", 0)}, 46)
+    one.accepted(60, 61)
+    for owner in (one, two):
+        owner.finish()
+    assert [(t.begin_ms, t.end_ms) for t in chronicle.tenures if t.member_id == "one"] == [(1, 41), (61, 160)]
+    assert len(chronicle.double_owners()) == 1  # from 61 on only
