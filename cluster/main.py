@@ -113,11 +113,25 @@ def main(words: Sequence[str]) -> int:
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(ServingNode(loop, settings, arguments).run())
-    except Exception as error:
-        LOG.critical("internal error: %s", in_one_line(error))
-        return FATAL_EXIT_CODE
+    except Exception as error:  # told when the loop has ended, so that it is the log's last line
+        words, code = _failure(error)
+        LOG.critical("%s", words)
+        return code
     finally:
         loop.close()
+
+
+def _failure(error: Exception) -> tuple[str, int]:
+    """Return what to say of an error that ended the node, and the exit code."""
+    if isinstance(error, SettingsError):
+        return str(error), EXIT_USAGE
+    if isinstance(error, RaftlogError):
+        return str(error), EXIT_UNREADABLE
+    if isinstance(error, OSError):
+        is_taken = error.errno == errno.EADDRINUSE
+        way_out = "; choose another port (kafka.port, http.port, peer.port)" if is_taken else ""
+        return f"cannot listen or read: {error}{way_out}", FATAL_EXIT_CODE
+    return f"internal error: {in_one_line(error)}", FATAL_EXIT_CODE
 
 
 class ServingNode:
@@ -136,26 +150,15 @@ class ServingNode:
         self._is_left_alone = False
 
     async def run(self) -> int:
-        """Start, wait for a signal, stop; return the exit code."""
+        """Start, wait for a signal, stop; return the exit code.
+
+        Raises `SettingsError`, `RaftlogError` or OSError if the node cannot start."""
         for number in (signal.SIGTERM, signal.SIGINT):
             name = signal.Signals(number).name
             self._loop.add_signal_handler(number, self._host.run, self._ask_to_stop, name)
         if (fd := self._arguments.lifeline_fd) is not None:
             self._loop.add_reader(fd, self._host.run, self._on_lifeline, fd)
-        try:
-            await self._start()
-        except SettingsError as error:
-            LOG.critical("%s", error)
-            return EXIT_USAGE
-        except RaftlogError as error:
-            LOG.critical("%s", error)
-            return EXIT_UNREADABLE
-        except OSError as error:
-            way_out = ""
-            if error.errno == errno.EADDRINUSE:
-                way_out = "; choose another port (kafka.port, http.port, peer.port)"
-            LOG.critical("cannot listen or read: %s%s", error, way_out)
-            return FATAL_EXIT_CODE
+        await self._start()
         await self._stop_asked.wait()
         return await self._stop()
 
