@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +25,7 @@ from benchmarks.figures import percentile
 from benchmarks.raw import RawGroup, RawMember
 from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
+from quorate.commands.cluster import ask_leader
 from records import shard_of
 
 TOPIC = "bench"
@@ -131,12 +130,7 @@ def hand_overs(watched: Watched, count: int) -> tuple[list[float], list[float]]:
 
 
 def _transfer(node: NodeProcess, shard: int) -> None:
-    url = f"http://{node.host}:{node.http_port}/v1/shards/{shard}/transfer"
-    request = urllib.request.Request(
-        url, data=json.dumps({}).encode(), headers={"Content-Type": "application/json"}, method="POST"
-    )
-    with urllib.request.urlopen(request, timeout=5) as answer:
-        answer.read()
+    ask_leader(node.url, f"/v1/shards/{shard}/transfer", {}, 5.0)
 
 
 def fill(watched: Watched, commits: int) -> None:

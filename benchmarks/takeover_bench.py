@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import tempfile
 import threading
 import time
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 from benchmarks import load
 from benchmarks.figures import report
 from benchmarks.raw import coordinator_of
 from cluster.launching.launcher import ClusterProcess, NodeProcess, launch_cluster
 from quorate.client import Client
+from quorate.commands.cluster import ask_leader
+from quorate.http_client import ask_json
 from records import shard_of
 
 TOPIC, PER_REQUEST, PIPELINED = "orders", 100, 50
@@ -34,15 +33,6 @@ ANSWER_S = 5.0
 REST_S = 0.002
 SETTLED_S = 8.0
 """Seconds after which the snapshots caused by filling are done."""
-
-
-def ask(node: NodeProcess, path: str, body: Any = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(
-        f"{node.url}{path}", data=data, headers={"Content-Type": "application/json"}
-    )
-    with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
-        return json.load(answer)
 
 
 def names_in(shard: int, count: int) -> list[str]:
@@ -114,7 +104,7 @@ def hand_overs(cluster: ClusterProcess, names: list[str], rounds: int) -> None:
         time.sleep(CALM_S)
         calm_ms.append(beating.longest_ms)
         beating.longest_ms = 0.0
-        ask(giving, f"/v1/shards/{LONG_SHARD}/transfer", {"to": taking.node_id})
+        ask_leader(giving.url, f"/v1/shards/{LONG_SHARD}/transfer", {"to": taking.node_id}, ANSWER_S)
         while leader(cluster, names[0]) is giving:
             time.sleep(0.01)
         time.sleep(CALM_S)
@@ -142,7 +132,7 @@ def catching_up(cluster: ClusterProcess, names: list[str]) -> None:
 
 
 def is_level(cluster: ClusterProcess, group_id: str) -> bool:
-    shards = ask(leader(cluster, group_id), "/v1/cluster")["shards"]
+    shards = ask_json(leader(cluster, group_id).url + "/v1/cluster", ANSWER_S)["shards"]
     found = next(one for one in shards if one["shard"] == LONG_SHARD)
     return all(one["in_contact"] and one["lag"] == 0 for one in found["log"]["followers"])
 

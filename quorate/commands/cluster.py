@@ -99,7 +99,7 @@ def transfer(
     if undo and to is not None:
         raise CommandError("--to and --undo exclude each other", hint="give one of them", code=ExitCode.USAGE)
     url = place_of_cluster(bootstrap, url).http(timeout_s)
-    answer = _change(url, path, None if undo else {} if to is None else {"to": to}, timeout_s)
+    answer = ask_leader(url, path, None if undo else {} if to is None else {"to": to}, timeout_s)
     if json:
         print_json(answer)
         return
@@ -145,7 +145,7 @@ def drain(
     """
     deadline_s = time.monotonic() + timeout_s
     url = place_of_cluster(bootstrap, url).http(timeout_s)
-    answer = _change(url, f"/v1/nodes/{node_id}/drain", {}, min(timeout_s, DEFAULT_TIMEOUT_S))
+    answer = ask_leader(url, f"/v1/nodes/{node_id}/drain", {}, min(timeout_s, DEFAULT_TIMEOUT_S))
     sentence = wait_until_empty(url, node_id, deadline_s)
     if json:
         print_json({**answer, "may_stop": True, "sentence": sentence})
@@ -166,7 +166,7 @@ def undrain(
     Example: quorate cluster undrain 2
     """
     url = place_of_cluster(bootstrap, url).http(timeout_s)
-    answer = _change(url, f"/v1/nodes/{node_id}/drain", None, timeout_s)
+    answer = ask_leader(url, f"/v1/nodes/{node_id}/drain", None, timeout_s)
     if json:
         print_json(answer)
     else:
@@ -182,14 +182,14 @@ def upgrade(
     Example: quorate cluster upgrade --url http://127.0.0.1:8092
     """
     url = place_of_cluster(bootstrap, url).http(timeout_s)
-    answer = _change(url, "/v1/cluster/upgrade", {}, timeout_s)
+    answer = ask_leader(url, "/v1/cluster/upgrade", {}, timeout_s)
     if json:
         print_json(answer)
         return
     say(f"the cluster writes format level {answer['format_level']}")
 
 
-def _change(urls: str, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> Any:
+def ask_leader(urls: str, path: str, body: Mapping[str, Any] | None, timeout_s: float) -> Any:
     """Request a change from the leader, waiting until there is one; without a body, with DELETE."""
     method = "DELETE" if body is None else "POST"
     deadline_s = time.monotonic() + timeout_s

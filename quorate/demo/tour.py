@@ -19,6 +19,7 @@ from types import FrameType
 from cluster.launching.launcher import LaunchError, NodeProcess
 from history.render import plural
 from quorate.client import Client
+from quorate.commands.cluster import ask_leader
 from quorate.commands.options import launch_failure
 from quorate.demo.claims import Claim, no_partition_moved, nothing_noticed
 from quorate.demo.display import Display
@@ -36,7 +37,6 @@ from quorate.demo.scene import (
 )
 from quorate.demo.watch import SeenGroup, see_group, see_leader, see_shards, wait_until
 from quorate.errors import CommandError
-from quorate.http_client import ask_json
 from records import METADATA_SHARD, shard_of
 
 FIRST = tuple(f"consumer-{number}" for number in range(1, 7))
@@ -208,8 +208,8 @@ class Tour:
         self._display.step(f"Node {leader} hands {_shard_name(self._shard)} over to node {to.node_id}")
         failed_before = {one.name: len(one.evidence().failures) for one in fleet.running}
         asked_ms = now_ms()
-        url = f"{scene.cluster.node(leader).url}/v1/shards/{self._shard}/transfer"
-        ask_json(url, TRANSFER_TIMEOUT_S, {"to": to.node_id})
+        path = f"/v1/shards/{self._shard}/transfer"
+        ask_leader(",".join(scene.urls), path, {"to": to.node_id}, TRANSFER_TIMEOUT_S)
 
         def ready(_elapsed_s: float) -> bool:
             return see_leader(scene.urls, self._shard) == to.node_id
