@@ -17,7 +17,6 @@ from history.reading.groups import unknown_group
 from history.reading.node import NodeLog
 from history.reading.source import LogGap, NothingToRead, SnapshotLike, Walk
 from history.state.old_groups import ShapeOf, newest_old
-from history.words import is_takeover, term_why
 from raftlog.offline.group_filter import Passed
 from raftlog.storage.frames import Frame
 from records import (
@@ -40,6 +39,7 @@ from .generations import with_epochs
 from .ownership import Ownership
 from .rows import EpochRow, GroupRows, MemberSession, OwnershipSpan, TermRow, TopicPartition
 from .sessions import Sessions
+from .terms import term_row
 from .waits import Waits
 
 
@@ -126,19 +126,8 @@ class FactsBuilder:
 
     def term(self, index: int, timestamp_ms: int, term: TermStartValue) -> None:
         """Note the start of a term of the shard."""
-        self.began(
-            TermRow(
-                shard=self._shard,
-                term=term.term,
-                index=index,
-                timestamp_ms=timestamp_ms,
-                node_id=term.node_id,
-                previous_leader=term.previous_leader,
-                why=term_why(term.why),
-                is_takeover=is_takeover(term),
-                gap_ms=None if self._last.ms < 0 else timestamp_ms - self._last.ms,
-            )
-        )
+        last_ms = None if self._last.ms < 0 else self._last.ms
+        self.began(term_row(self._shard, index, timestamp_ms, term, last_ms))
 
     def began(self, term: TermRow) -> None:
         """Note the start of a term whose row already exists."""

@@ -32,17 +32,22 @@ class ShardTerms:
         term = _start_in(item)
         if term is None:
             return None
-        return TermRow(
-            shard=self._shard,
-            term=term.term,
-            index=item.index,
-            timestamp_ms=item.timestamp_ms,
-            node_id=term.node_id,
-            previous_leader=term.previous_leader,
-            why=term_why(term.why),
-            is_takeover=is_takeover(term),
-            gap_ms=None if last_ms is None else item.timestamp_ms - last_ms,
-        )
+        return term_row(self._shard, item.index, item.timestamp_ms, term, last_ms)
+
+
+def term_row(shard: int, index: int, ms: int, term: TermStartValue, last_ms: int | None) -> TermRow:
+    """The row of a term that an entry starts; ``last_ms``: the time of the entry before it, if known."""
+    return TermRow(
+        shard=shard,
+        term=term.term,
+        index=index,
+        timestamp_ms=ms,
+        node_id=term.node_id,
+        previous_leader=term.previous_leader,
+        why=term_why(term.why),
+        is_takeover=is_takeover(term),
+        gap_ms=None if last_ms is None else ms - last_ms,
+    )
 
 
 def _start_in(frame: Frame) -> TermStartValue | None:

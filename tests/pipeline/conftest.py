@@ -43,6 +43,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session.stop()
 
 
+@pytest.fixture
+def few_attempts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stores are given up after two attempts."""
+    from quorate.spark.tables import store
+    from raftlog.env import object_stores
+
+    monkeypatch.setattr(object_stores, "ATTEMPTS_MAX", 2)
+    monkeypatch.setattr(object_stores, "RETRY_SECONDS_MAX", 2)
+    store._filesystem.cache_clear()
+    yield
+    store._filesystem.cache_clear()
+
+
 @pytest.fixture(autouse=True)
 def _jvm_is_alive() -> Iterator[None]:
     """Stop the run if the JVM has ended, and say why; otherwise all later tests fail for that reason alone.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,9 +10,8 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from quorate.spark.errors import OutputError
-from quorate.spark.tables import Output, Store, store
+from quorate.spark.tables import Output, Store
 from quorate.spark.tables.failures import WORDS_MAX, told
-from raftlog.env import object_stores
 from tests.pipeline.lake import CLUSTER, expected, rows_of, run_at, seen, written
 from tests.support.object_stores import bucket_at, error_answer, hostile_server
 
@@ -95,15 +93,6 @@ def test_an_error_of_a_library_becomes_one_line(tmp_path: Path) -> None:
         assert caught.value.hint == f"the tables are unchanged: {hint}" or hint in caught.value.hint
         assert "\n" not in str(caught.value)
         assert len(caught.value.message) <= len("cannot write: ") + WORDS_MAX
-
-
-@pytest.fixture
-def few_attempts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(object_stores, "ATTEMPTS_MAX", 2)
-    monkeypatch.setattr(object_stores, "RETRY_SECONDS_MAX", 2)
-    store._filesystem.cache_clear()
-    yield
-    store._filesystem.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +15,7 @@ from quorate.spark.errors import PipelineError
 from quorate.spark.runs.run import advance, open_output, run
 from quorate.spark.schema import TABLES
 from quorate.spark.source.inputs import open_input
-from quorate.spark.tables import store
 from quorate.spark.tables.reading import read_progress
-from raftlog.env import object_stores
 from raftlog.env.files import OsFiles
 from raftlog.offline.reader import ShardReader
 from raftlog.storage import shipping
@@ -28,15 +25,6 @@ from tests.support.object_stores import Refusals, copy
 from tests.support.table_rows import Rows, held
 
 pytestmark = pytest.mark.thorough
-
-
-@pytest.fixture
-def few_attempts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(object_stores, "ATTEMPTS_MAX", 2)
-    monkeypatch.setattr(object_stores, "RETRY_SECONDS_MAX", 2)
-    store._filesystem.cache_clear()
-    yield
-    store._filesystem.cache_clear()
 
 
 def _told(story: Story, chapters: int) -> None:

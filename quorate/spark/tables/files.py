@@ -103,8 +103,7 @@ class FileWriter:
             self._open = None
         self._written = []
         for path in paths:
-            with contextlib.suppress(OSError):
-                self._store.filesystem().delete_file(self._store.path(path))
+            self._store.discard(path)
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,6 @@ are bounded by `MERGE_ROWS_MAX` and `MERGE_BYTES_MAX`.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -93,11 +92,10 @@ def _in_order(file: WrittenFile) -> tuple[str, str, str, str]:
 
 
 def delete(store: Store, files: Iterable[WrittenFile]) -> None:
-    """Delete files that no commit names, as far as the store allows; a vacuum removes the rest."""
+    """Delete files that no commit names, several at a time."""
 
     def delete_one(file: WrittenFile) -> None:
-        with contextlib.suppress(OSError):
-            store.filesystem().delete_file(store.below(names.folder_of(file.table)).path(file.path))
+        store.below(names.folder_of(file.table)).discard(file.path)
 
     with ThreadPoolExecutor(DELETES) as pool:
         list(pool.map(delete_one, files))

@@ -6,6 +6,7 @@ contains none and may be sent to executors.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass
@@ -84,6 +85,11 @@ class Store:
         """Write a small file anew, neither atomically nor durably; raises `OSError`."""
         with self.filesystem().open_output_stream(self.path(relative)) as file:
             file.write(data)
+
+    def discard(self, relative: str) -> None:
+        """Delete a file that no commit names, as far as the store allows; a vacuum removes the rest."""
+        with contextlib.suppress(OSError):
+            self.filesystem().delete_file(self.path(relative))
 
     def path(self, relative: str) -> str:
         """The path of a file below the folder in `filesystem`."""
