@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Sequence
 from typing import Final, cast
 
-from aiohappyeyeballs import start_connection
+from aiohappyeyeballs import AddrInfoType, start_connection
 
 from client.aio.loop import BackgroundDriver, now_ms
 from client.core.background import Background
@@ -34,6 +35,16 @@ def keep_heap() -> None:
     from the kernel, which costs as much CPU as all that is done with its messages. The block is not touched,
     so it takes no memory itself; with other allocators it has no effect."""
     bytes(HEAP_KEPT_BYTES // 2)
+
+
+async def addresses_of(host: str, port: int) -> Sequence[AddrInfoType]:
+    """Return the addresses of a host. Only a name needs the event loop's thread for lookups.
+
+    Raises OSError for a name that is not known."""
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+    except socket.gaierror:
+        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
 class AsyncioConnections:
@@ -87,7 +98,7 @@ class AsyncioConnections:
         loop = asyncio.get_running_loop()
         name = None if self._tls is None else host
         try:
-            infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            infos = await addresses_of(host, port)
             # asyncio's own way of trying several addresses loses the socket of an attempt that is cancelled
             # just after it was connected: it stays open until the garbage collector finds it.
             connected = await start_connection(infos, happy_eyeballs_delay=NEXT_ADDRESS_S)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
@@ -181,6 +182,19 @@ def full_listener() -> Iterator[Any]:
             one.setblocking(False)
             one.connect_ex(listener.getsockname())
         yield listener.getsockname()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_an_address_starts_no_thread_for_lookups(host: str) -> None:
+    begun = set(threading.enumerate())
+    recorder = Recorder()
+    connections = backend(recorder)
+    connections.connect(1, host, 1)
+    what, _number, error = await recorder.next()
+    assert what == "lost"
+    assert isinstance(error, OSError)
+    assert set(threading.enumerate()) == begun
+    await connections.wait_closed()
 
 
 async def test_an_attempt_that_is_given_up_is_not_told() -> None:
