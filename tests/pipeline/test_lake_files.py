@@ -23,7 +23,6 @@ from quorate.spark.tables import (
     Output,
     Store,
     TableFile,
-    WrittenFile,
     arrow_table,
     files,
     merging,
@@ -171,22 +170,6 @@ def test_a_file_of_many_rows_is_left_alone_however_small_it_is() -> None:
     half = merging.MERGE_ROWS_MAX // 2
     assert merging.to_merge(some(100, half) + some(merging.MERGED_AT - 1, 1)) == ()
     assert len(merging.to_merge(some(100, half - 1))) == 2
-
-
-def test_files_of_one_run_are_merged_with_their_neighbours_by_group() -> None:
-    def file(group: str, rows: int, part: str = "rows", size: int = 1) -> WrittenFile:
-        stats = json.dumps({"minValues": {"group_id": group}})
-        return WrittenFile("moves", part, f"{part}-{group}", rows, size, stats)
-
-    third = merging.MERGE_ROWS_MAX // 3
-    a, b, c, d = (file(group, third) for group in "abcd")
-    large, small = file("e", merging.MERGE_ROWS_MAX), file("f", 1)
-    assert list(merging.neighbours([d, large, b, small, a, c])) == [[a, b, c], [d], [large], [small]]
-    still_open = [file(group, merging.OPEN_ROWS // 2, "open") for group in "abc"]
-    assert list(merging.neighbours([*still_open, a])) == [still_open[:2], still_open[2:], [a]]
-    wide = [file(group, 1, size=merging.MERGE_BYTES_MAX) for group in "ab"]
-    assert list(merging.neighbours(wide)) == [[wide[0]], [wide[1]]]
-    assert list(merging.neighbours([])) == []
 
 
 def test_a_merge_of_files_that_lack_rows_is_refused(tmp_path: Path) -> None:

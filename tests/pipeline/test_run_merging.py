@@ -1,4 +1,4 @@
-"""A run of many tasks leaves files that no later run has to merge, wherever an attempt at it died."""
+"""A run of several tasks leaves files that later batches do not merge, unless it was very large."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 from benchmarks.mixedlog import write_life
 from quorate.spark.facts.inputs import IN_SCHEMA, in_order
 from quorate.spark.runs import facts
+from quorate.spark.runs.facts import spread_of
 from quorate.spark.runs.run import RunResult, advance, open_output
 from quorate.spark.runs.step import WorkPlaces
 from quorate.spark.runs.workers import Read, Work, WorkOnGroups
 from quorate.spark.source.inputs import open_input
 from quorate.spark.tables import merging, names
-from tests.pipeline.lake import DiedHere
 from tests.pipeline.no_spark import no_session
 from tests.support.table_rows import exported, held
 
@@ -29,8 +29,8 @@ ENTRIES = 2_000
 BATCH = 20
 
 
-class ManyTasks:
-    """Stands for Spark: a task for each group, one after another."""
+class SeveralTasks:
+    """Stands for Spark: tasks for ranges of groups, one after another."""
 
     def each(self, work: Work, tasks: Sequence[bytes]) -> Iterator[bytes]:
         for task in tasks:
@@ -41,8 +41,10 @@ class ManyTasks:
     ) -> Iterator[bytes]:
         batches: Iterable[pa.RecordBatch] = (batch for task in tasks for batch in read(task))
         rows = in_order(pa.Table.from_batches(batches, IN_SCHEMA))
-        for group in rows.column("group_id").unique():
-            yield from work(rows.filter(pc.equal(rows.column("group_id"), group)).to_batches())
+        groups = sorted(rows.column("group_id").unique().to_pylist())
+        for place in range(spread):
+            mine = pa.array(groups[place * len(groups) // spread : (place + 1) * len(groups) // spread])
+            yield from work(rows.filter(pc.is_in(rows.column("group_id"), mine)).to_batches())
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +55,11 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def large_run(output: Path, life: str, batches: int) -> RunResult:
-    """Take in all but the entries of some batches, in many tasks."""
+    """Take in all but the entries of some batches, in as many tasks as a year of a small cluster has."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(facts, "LITTLE_RECORDS", -1)
-        patched.setattr(WorkPlaces, "choose", lambda *_, **__: ManyTasks())
+        patched.setattr(WorkPlaces, "choose", lambda *_, **__: SeveralTasks())
+        patched.setattr(facts, "RECORDS_OF_SMALL_TASK", 1)
         log = open_input(life)
         end = log.shards[0].decided_index - batches * BATCH
         with open_output(str(output), log) as opened:
@@ -76,12 +79,20 @@ def files_of(output: Path, life: str) -> dict[tuple[str, str], int]:
     return found
 
 
-def test_the_first_batch_after_a_run_of_many_tasks_merges_nothing(
+@pytest.mark.parametrize(
+    ("records", "tasks"),
+    [(0, 1), (1, 1), (50_000, 1), (50_001, 2), (350_001, 8), (2_000_000, 8), (2_000_001, 9), (10**9, 200)],
+)
+def test_small_runs_use_all_cores_and_large_ones_have_few_tasks(records: int, tasks: int) -> None:
+    assert spread_of(records) == tasks
+
+
+def test_the_first_batch_after_a_run_of_several_tasks_merges_nothing(
     life: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "tables"
     done = large_run(output, life, 2)
-    assert max(files_of(output, life).values()) < 3
+    assert max(files_of(output, life).values()) == facts.SMALL_TASKS_MAX < merging.MERGED_AT
     assert sum(done.rewritten.values()) == 0
     merges: list[Any] = []
     monkeypatch.setattr(merging, "merged", lambda *args: merges.append(args))
@@ -91,28 +102,6 @@ def test_the_first_batch_after_a_run_of_many_tasks_merges_nothing(
         advance(no_session, opened, log, ranges={-1: (1, end), 0: (1, end)})
         advance(no_session, opened, log)
     assert merges == []
-    assert held(output) == exported(life)
-
-
-@pytest.mark.parametrize(("which", "before"), [("merged", True), ("delete", True), ("delete", False)])
-def test_a_large_run_that_died_while_it_merged_is_repeated(
-    which: str, before: bool, life: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = getattr(facts, which)
-
-    def dying(*args: Any) -> Any:
-        if not before:
-            real(*args)
-        raise DiedHere
-
-    output = tmp_path / "tables"
-    with monkeypatch.context() as patched:
-        patched.setattr(facts, which, dying)
-        with pytest.raises(DiedHere):
-            large_run(output, life, 0)
-    with open_output(str(output), open_input(life)) as opened:
-        assert opened.progress.run == 0
-    large_run(output, life, 0)
     assert held(output) == exported(life)
 
 

@@ -410,4 +410,4 @@ def test_a_task_is_few_bytes(cluster: Growing) -> None:
     (bundle,) = plan_records(open_input(str(cluster.folder)), {SHARD: (1, 300)})
     assert len(bundle.packed()) <= 250 + len(str(cluster.folder))
     with pytest.raises(ValueError, match="format 9"):
-        Task.of(bundle.packed().replace(b"\x98\x01", b"\x98\x09", 1))
+        Task.of(bundle.packed().replace(b"\x98\x02", b"\x98\x09", 1))

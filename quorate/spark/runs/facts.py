@@ -24,7 +24,7 @@ from quorate.spark.facts.group import FINDINGS, STATE_VERSION
 from quorate.spark.facts.shared import ShardShared, Shared, notes_by_group
 from quorate.spark.tables.delta import TableFile
 from quorate.spark.tables.files import WrittenFile, read_file
-from quorate.spark.tables.merging import delete, merged, neighbours, replaced_files
+from quorate.spark.tables.merging import replaced_files
 from quorate.spark.tables.names import OPEN
 from quorate.spark.tables.progress import ShardProgress
 from quorate.spark.tables.store import Store
@@ -58,10 +58,11 @@ LITTLE_RECORDS = 20_000
 """Group records that this process takes in itself: some two seconds of Python."""
 LITTLE_STORED_BYTES = 8 << 20
 """Bytes of stored states that it reads for them."""
-RECORDS_PER_TASK = 50_000
-"""Records of groups for one task: some seconds of Python."""
-FACT_TASKS_MAX = 200
-"""Tasks of a run: each leaves a few files in each table."""
+RECORDS_OF_SMALL_TASK, SMALL_TASKS_MAX = 50_000, 8
+"""A run has a task for so many records, up to so many tasks: they use all cores of a small machine."""
+RECORDS_OF_TASK, FACT_TASKS_MAX = 250_000, 200
+"""A larger run has a task for so many records, up to so many: each task leaves a file or more in each table,
+and the batches after the run read, replace and merge these files."""
 JOINED_ROWS = 200_000
 """Open rows of one table that are sorted together in this process."""
 LEADERS_PART = "leaders"
@@ -158,13 +159,12 @@ class _Stage:
             are_open_staged=is_little,
         )
         found = FactResult()
-        spread = max(1, -(-count // RECORDS_PER_TASK))
         tasks = _bundled([one.packed() for one in inputs])
         if tasks:
             reads, works = partial(_read_all, job), partial(derive_and_write, job)
-            for packed in workers.by_group(reads, tasks, works, min(spread, FACT_TASKS_MAX)):
+            for packed in workers.by_group(reads, tasks, works, spread_of(count)):
                 found.take(packed)
-        tx.add(self._merged(workers, found.files))
+        tx.add(found.files)
         self._replace(workers, found)
         self._add_leaders()
 
@@ -253,15 +253,6 @@ class _Stage:
 
     # What comes out.
 
-    def _merged(self, workers: Workers, files: Sequence[WrittenFile]) -> list[WrittenFile]:
-        """These files, with small neighbours merged: each task of a large run leaves one in every table."""
-        store, bundles = self._step.output.store, list(neighbours(files))
-        together = [some for some in bundles if len(some) > 1]
-        tasks = [bytes(msgpack.packb([asdict(file) for file in some])) for some in together]
-        made = [WrittenFile(**msgpack.unpackb(one)) for one in workers.each(partial(_merge, store), tasks)]
-        delete(store, [file for some in together for file in some])
-        return [*made, *(some[0] for some in bundles if len(some) == 1)]
-
     def _replace(self, workers: Workers, found: FactResult) -> None:
         """Replace the open rows and states of the processed groups."""
         tx, output = self._step.tx, self._step.output
@@ -308,6 +299,12 @@ class _Stage:
             yield WrittenFile(**msgpack.unpackb(packed))
 
 
+def spread_of(records: int) -> int:
+    """The number of tasks for the facts of so many records."""
+    small = min(-(-records // RECORDS_OF_SMALL_TASK), SMALL_TASKS_MAX)
+    return max(1, small, min(-(-records // RECORDS_OF_TASK), FACT_TASKS_MAX))
+
+
 def leaders_findings(
     terms: Sequence[TermRow], known: ShardProgress, new: Range | None, *, is_anew: bool = False
 ) -> tuple[Sequence[GroupFinding], Sequence[GroupFinding]]:
@@ -348,12 +345,6 @@ def _bundled(inputs: Sequence[bytes]) -> list[bytes]:
 def _read_all(job: FactJob, packed: bytes) -> Iterator[pa.RecordBatch]:
     for one in msgpack.unpackb(packed):
         yield from read_input(job, one)
-
-
-def _merge(store: Store, packed: bytes) -> Iterator[bytes]:
-    """Write the rows of some files into new ones, and leave the old: Spark may do the task again."""
-    for file in merged(store, [WrittenFile(**one) for one in msgpack.unpackb(packed)]):
-        yield bytes(msgpack.packb(asdict(file)))
 
 
 def _keep(

@@ -25,20 +25,21 @@ class PooledBuffer:
         self.memory = memory
         self._files = files
 
-    def read(self, path: str) -> memoryview:
-        """The whole file, valid until the next read.
+    def read(self, path: str, head: int = 0, begin: int = 0) -> memoryview:
+        """The file, valid until the next read: all of it, or ``head`` bytes and all from ``begin`` on.
 
-        Raises `OSError`, and `Damaged` if the path is not a regular file or is too long.
+        The bytes between are undefined. Raises `OSError`, and `Damaged` if the path is not a regular file or
+        is too long.
         """
         if not isinstance(self._files, OsFiles):
-            return memoryview(self._files.read(path))
+            return memoryview(self._files.read(path)) if not begin else self._read_parts(path, head, begin)
         with open(open_regular(path), "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             check_size(path, size)
-            if size > len(self.memory):
-                self.memory = bytearray(size)
-            room = memoryview(self.memory)[:size]
-            at = 0
+            room, at = self._room(size), 0
+            if begin:
+                file.readinto(room[:head])
+                at = min(file.seek(begin), size)
             while at < size and (count := file.readinto(room[at:])):
                 at += count
             if at == size and (
@@ -47,6 +48,23 @@ class PooledBuffer:
                 self.memory = self.memory[:at] + rest
                 return memoryview(self.memory)
         return room[:at]
+
+    def _read_parts(self, path: str, head: int, begin: int) -> memoryview:
+        file = self._files.open(path, "r")
+        try:
+            size = file.size()
+            check_size(path, size)
+            room = self._room(size)
+            for at, count in ((0, min(head, size)), (begin, max(size - begin, 0))):
+                room[at : at + count] = file.pread(count, at)
+        finally:
+            file.close()
+        return room
+
+    def _room(self, size: int) -> memoryview:
+        if size > len(self.memory):
+            self.memory = bytearray(size)
+        return memoryview(self.memory)[:size]
 
 
 @contextmanager

@@ -125,8 +125,12 @@ class Bounds:
     is_alone: bool = True
 
 
-def scan(data: Data, path: str, bounds: Bounds, *, unchecked_before: int = 0) -> tuple[Frames, list[LogGap]]:
+def scan(
+    data: Data, path: str, bounds: Bounds, *, start: tuple[int, int] | None = None, unchecked_before: int = 0
+) -> tuple[Frames, list[LogGap]]:
     """The checked, complete frames of a segment up to the last decided one, and the gaps.
+
+    ``start`` is the offset and the index of an entry to begin with; nothing before it is looked at.
 
     The bodies of entries before ``unchecked_before`` are not checked: nobody wants them, and a batch of few
     entries at the end of a large segment would otherwise cost a checksum of all of it.
@@ -134,10 +138,13 @@ def scan(data: Data, path: str, bounds: Bounds, *, unchecked_before: int = 0) ->
     gaps: list[LogGap] = []
     at, expected = 0, bounds.first
     what = _missing(expected)
-    try:
-        at = decode_header(memoryview(data)[:HEADER_BYTES_MAX], path).frames_offset
-    except Corrupt as damage:
-        what = damage.what  # headers are never torn: the first entry is lost, later ones are checked anyway
+    if start is not None:
+        at, expected = start
+    else:
+        try:
+            at = decode_header(memoryview(data)[:HEADER_BYTES_MAX], path).frames_offset
+        except Corrupt as damage:
+            what = damage.what  # headers are never torn: the first entry is lost, later ones are checked
     found = _Found(data, at, unchecked_before)
     while at < len(data):
         at, expected = found.run(at, expected)
@@ -186,7 +193,8 @@ class _Found:
             due = np.arange(expected, expected + last - place)
             is_due = (self._all.index[place:last] == due) & (self._end[place:last] <= self._size)
             count = last - place if is_due.all() else int(is_due.argmin())
-            unchecked = min(max(self._unchecked_before - expected, 0), count)
+            # The last of these frames is checked in any case: its length leads to the next one.
+            unchecked = min(max(self._unchecked_before - expected, 0), count, last - place - 1)
             count = unchecked + self._whole(place + unchecked, place + count)
             if not count:
                 break

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgpack
@@ -54,6 +54,8 @@ class InputSegment:
     timestamp_ms_min: int | None = None
     timestamp_ms_max: int | None = None
     types: tuple[int, ...] | None = None
+    known: tuple[int, int] | None = field(default=None, compare=False)
+    """An entry of the newest segment that was settled before the last look, and the offset behind it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +194,9 @@ def _shard(files: Files, tail: InputTail, shard: int, end: DecidedEnd) -> InputS
     segments: tuple[InputSegment, ...] = ()
     with contextlib.suppress(FileNotFoundError):
         segments = tuple(segments_in(files, directory, shard))
+    place = tail.place_before(shard, directory)
+    if place is not None and segments and segments[-1].first_index == place.first:
+        segments = (*segments[:-1], replace(segments[-1], known=(place.index, place.offset)))
     segments = _with_older(files, segments, shard, end, copies)
     return InputShard(
         shard=shard,

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
 
 from history.reading.source import LogGap
 from history.words import shard_name
@@ -46,6 +48,12 @@ class RepairNote:
     words: str
 
 
+class ReadFile(Protocol):
+    """`PooledBuffer.read`."""
+
+    def __call__(self, path: str, head: int = 0, begin: int = 0) -> Data: ...
+
+
 OnNote = Callable[[RepairNote], None]
 
 
@@ -61,11 +69,13 @@ class LoadedSegment:
     notes: tuple[RepairNote, ...] = ()
 
 
-def load(files: Files, read: Callable[[str], Data], piece: Piece, index: SealedIndex | None) -> LoadedSegment:
+def load(files: Files, read: ReadFile, piece: Piece, index: SealedIndex | None) -> LoadedSegment:
     """The wanted frames of a segment; ``read`` reads a file, ``index`` is the segment's, if it is sound.
 
     Raises `InputError` for files of a newer format, or of another cluster.
     """
+    if piece.begin is not None and index is None and (newest := _newest(read, piece, piece.begin)):
+        return newest
     bounds, hint, frames = piece.bounds, RESTORE_HINT, Frames.none()
     try:
         path, data = segment_by(read, piece.home, bounds.first)
@@ -94,6 +104,20 @@ def load(files: Files, read: Callable[[str], Data], piece: Piece, index: SealedI
         notes = tuple(one for one in pieces if isinstance(one, RepairNote))
         return LoadedSegment(path=path, data=data, frames=frames, lost=lost, hint=hint, notes=notes)
     return LoadedSegment(path=path, data=data, frames=frames, lost=tuple(gaps), hint=hint)
+
+
+def _newest(read: ReadFile, piece: Piece, begin: int) -> LoadedSegment | None:
+    """The wanted frames, found from where the first one should begin; ``None`` if they are not all there."""
+    wanted = partial(read, head=HEADER_BYTES_MAX, begin=begin)
+    start = (begin, piece.selection.span.from_index or piece.bounds.first)
+    try:
+        path, data = segment_by(wanted, piece.home, piece.bounds.first)
+    except Damaged:
+        return None
+    frames, gaps = scan(data, path, piece.bounds, start=start)
+    if gaps or foreign(piece, path, data):
+        return None
+    return LoadedSegment(path=path, data=data, frames=wanted_frames(frames, piece))
 
 
 def foreign(piece: Piece, path: str, data: Data) -> str:

@@ -35,7 +35,7 @@ TASKS_WANTED = 32
 ALIKE_BYTES = 1 << 20
 """Bytes that full tasks may differ by, since each segment ends with the entry that fills it."""
 
-_FORMAT = 1
+_FORMAT = 2
 
 BUNDLE_COLUMNS = (
     *(replace(one, is_required=presence_of(one) >= Presence.ALWAYS) for one in RECORD_COLUMNS),
@@ -96,13 +96,16 @@ class SegmentPlace:
     first: int
     following: int | None
     size: int
+    begin: int | None = None
+    """The offset of the first wanted entry, if it is known; advice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
     """One segment to read, or the snapshot at its end; ``replicas`` are the other nodes' logs of the shard.
 
-    ``size`` is the segment's size in bytes when it was planned; 0 for a snapshot.
+    ``size`` is the segment's size in bytes when it was planned; 0 for a snapshot. ``begin`` is that of
+    `SegmentPlace`.
     """
 
     path: str
@@ -117,6 +120,7 @@ class Piece:
     rows: Rows
     mode: Mode
     size: int
+    begin: int | None = None
     replicas: tuple[ReplicaFiles, ...] = ()
 
     @property
@@ -167,6 +171,7 @@ class Task:
                 rows=options.rows,
                 mode=options.mode,
                 size=one.size,
+                begin=one.begin,
                 replicas=tuple(self._replicas(span, one.node)),
             )
 
@@ -184,7 +189,10 @@ class Task:
                         [s.shard, s.decided_index, s.is_alone, s.copies, s.from_index, s.to_index]
                         for s in self.shards.values()
                     ],
-                    [[one.shard, one.node, one.first, one.following, one.size] for one in self.segments],
+                    [
+                        [one.shard, one.node, one.first, one.following, one.size, one.begin]
+                        for one in self.segments
+                    ],
                     _packed_options(self.options) if with_options and self.options != BUNDLE else None,
                 ]
             )
@@ -214,8 +222,8 @@ class Task:
             nodes=tuple(NodePlace(directory=name, node_id=node_id) for name, node_id in nodes),
             shards={one.shard: one for one in spans},
             segments=tuple(
-                SegmentPlace(shard=shard, node=node, first=first, following=following, size=size)
-                for shard, node, first, following, size in segments
+                SegmentPlace(shard=shard, node=node, first=first, following=following, size=size, begin=begin)
+                for shard, node, first, following, size, begin in segments
             ),
             options=options if packed is None else _options_of(packed),
         )
@@ -328,9 +336,18 @@ def _wanted(
                     first=segment.first_index,
                     following=following,
                     size=segment.size,
+                    begin=_begin(segment, span),
                 )
             )
     return span, places
+
+
+def _begin(segment: InputSegment, span: ShardSpan) -> int | None:
+    """The offset of the span's first entry, if it follows the entry of the newest segment that is known."""
+    if segment.last_index is None and segment.known is not None:
+        index, offset = segment.known
+        return offset if span.from_index == index + 1 else None
+    return None
 
 
 def _tasks(

@@ -99,6 +99,8 @@ class ShardTail:
         self.home = join(path, shard_name(shard))
         self.place: TailPosition | None = None
         """The position after the last settled entry; None before the first look and while it is sought."""
+        self.place_before: TailPosition | None = None
+        """`place` before the last look, in the same file: a batch that begins there is found at once."""
         self.commit_index = 0
         """The highest commit index found in these files, or the settled entry if that is higher."""
         self.begins_index = 1
@@ -112,6 +114,7 @@ class ShardTail:
         Raises `FileNotFoundError` if the shard's directory is missing.
         """
         for _ in range(LOOKS_MAX):
+            self.place_before = self.place
             with contextlib.suppress(_Moved):
                 self._look()
                 return
@@ -369,6 +372,11 @@ class InputTail:
     def holders(self, shard: int) -> list[MemberDirectory]:
         """The directories that have the shard."""
         return [member for member, _, _ in self._tails[shard]]
+
+    def place_before(self, shard: int, directory: str) -> TailPosition | None:
+        """`ShardTail.place_before` of one directory."""
+        tails = (tail for member, _, tail in self._tails[shard] if member.path == directory)
+        return next((tail.place_before for tail in tails), None)
 
     def positions(self) -> dict[str, Any]:
         """Plain data about the end of each directory, for a later reader."""

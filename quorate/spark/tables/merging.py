@@ -1,17 +1,13 @@
 """Merging of small files, and the files that a run replaces.
 
-A large run merges the small files of its tasks before it commits them, so that no later run has to. Batches
-leave small files as well. Once a part has `MERGED_AT` of about one size, the next commit to its table merges
-them; a row is thus rewritten at most once for each size in `TIERS`. Memory, and what a merge adds to a batch,
-are bounded by `MERGE_ROWS_MAX` and `MERGE_BYTES_MAX`.
+Each batch leaves small files. Once a part has `MERGED_AT` of about one size, the next commit to its table
+merges them; a row is thus rewritten at most once for each size in `TIERS`. Memory, and what a merge adds to a
+batch, are bounded by `MERGE_ROWS_MAX` and `MERGE_BYTES_MAX`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from quorate.spark.errors import OutputError
@@ -34,8 +30,6 @@ MERGE_BYTES_MAX = 64 << 20
 """Limit on its bytes."""
 GROUP_ROWS = 128 << 10
 """Rows of a row group of a merged file."""
-DELETES = 16
-"""Files that are deleted concurrently."""
 OPEN_ROWS = 1_000
 """Target rows of a file of the part `open`: a run rewrites those that hold its groups."""
 SMALL_OPEN_ROWS = OPEN_ROWS // 2
@@ -67,41 +61,7 @@ def _bounded(files: Sequence[TableFile]) -> tuple[TableFile, ...]:
     return tuple(chosen) if len(chosen) > 1 else ()
 
 
-def neighbours(files: Iterable[WrittenFile]) -> Iterator[list[WrittenFile]]:
-    """The files that one run wrote: those in one list are to be merged, and one alone is to be left.
-
-    They are neighbours in the order of their groups, so that a merged file has a range of groups of its own.
-    """
-    parts = groupby(sorted(files, key=_in_order), key=lambda one: (one.table, one.part))
-    for (_, part), mine in parts:
-        is_lasting = part == names.ROWS
-        rows_max, bytes_max = (MERGE_ROWS_MAX, MERGE_BYTES_MAX) if is_lasting else (OPEN_ROWS, TIERS[0])
-        chosen: list[WrittenFile] = []
-        rows = size = 0
-        for file in mine:
-            rows, size = rows + file.rows, size + file.size
-            if chosen and (rows > rows_max or size > bytes_max):
-                yield chosen
-                chosen, rows, size = [], file.rows, file.size
-            chosen.append(file)
-        yield chosen
-
-
-def _in_order(file: WrittenFile) -> tuple[str, str, str, str]:
-    return file.table, file.part, json.loads(file.stats)["minValues"].get("group_id", ""), file.path
-
-
-def delete(store: Store, files: Iterable[WrittenFile]) -> None:
-    """Delete files that no commit names, several at a time."""
-
-    def delete_one(file: WrittenFile) -> None:
-        store.below(names.folder_of(file.table)).discard(file.path)
-
-    with ThreadPoolExecutor(DELETES) as pool:
-        list(pool.map(delete_one, files))
-
-
-def merged(store: Store, files: Sequence[TableFile | WrittenFile]) -> list[WrittenFile]:
+def merged(store: Store, files: Sequence[TableFile]) -> list[WrittenFile]:
     """Write the rows of these files, of one table and part, into new ones; raises `OutputError`."""
     import pyarrow as pa
 
