@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 import typer.core
 
-from quorate.commands.options import CommandGroup, Json, flag, option
+from quorate.commands.options import CommandGroup, Json, PlainGroup, flag, option
 from quorate.errors import CommandError, ExitCode
 from quorate.output import print_json, say
 
@@ -24,7 +24,7 @@ DEFAULT_COMMAND = "run"
 DEFAULT_SHARDS = 4
 
 
-class _RunUnlessNamed(typer.core.TyperGroup):
+class _RunUnlessNamed(PlainGroup):
     """A command group with a default command, which also receives options given without a command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -33,6 +33,9 @@ PARTITION_DIGITS_MAX = 10
 PARTITIONS_NAMED_MAX = 1_000_000
 """Limit on one range on a command line: more is a typing error, and such a set takes a second to build."""
 
+SENTENCE_MAX = 200
+"""Limit on the characters of a command's first sentence in the list of commands."""
+
 NODES_OWN_PORTS = "(kafka.port, http.port, peer.port)"
 """The words in a node's messages for the ports that a launcher's options choose."""
 
@@ -105,17 +108,29 @@ class PlainCommand(typer.core.TyperCommand):
         pieces = super().collect_usage_pieces(ctx)
         return [piece[1:-1] if piece.startswith("{") else piece for piece in pieces]
 
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """The whole first sentence: the list of commands wraps it, rather than cut it at a width."""
+        return super().get_short_help_str(SENTENCE_MAX)
+
+
+class PlainGroup(typer.core.TyperGroup):
+    """The same for a group of commands."""
+
+    def get_short_help_str(self, limit: int = 0) -> str:
+        return super().get_short_help_str(SENTENCE_MAX)
+
 
 class CommandGroup(typer.Typer):
     """A group of commands with common conventions: one-line errors, no decoration."""
 
     def __init__(self, help_text: str | None, **more: Any) -> None:
+        defaults: dict[str, Any] = {"add_completion": False, "cls": PlainGroup}
         super().__init__(
             help=help_text,
             rich_markup_mode=None,
             pretty_exceptions_enable=False,
             context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-            **{"add_completion": False} | more,
+            **defaults | more,
         )
 
     def command(self, name: str | None = None, **more: Any) -> Callable[[Command], Command]:

@@ -28,6 +28,7 @@ TOLD_WITHIN_S = 5.0
 """Several polls of every client."""
 
 LOADS_MS = 10_000
+THROTTLED_MS = 5_000
 
 Situation = Callable[[StagedGroup], str]
 
@@ -222,16 +223,16 @@ def leader_dies_before_sync(stage: StagedGroup) -> str:
 
 
 def throttled_heartbeat(stage: StagedGroup) -> str:
-    """Heartbeats are half a second apart, unless the client waits."""
-    member = stage.join("a")
+    """Heartbeats are half a second apart, unless the client waits for several."""
+    member = stage.join("a", session_ms=4 * THROTTLED_MS)
     stage.goes_on(member)
-    applied = stage.fault("throttle", stage.beats, throttle_ms=2_000, times=3)
+    applied = stage.fault("throttle", stage.beats, throttle_ms=THROTTLED_MS, times=2)
     stage.wait(lambda: applied() >= 1, "a throttled heartbeat")
     began_s = time.monotonic()
     stage.wait(lambda: applied() > 1, "the next one")
     waited_s = time.monotonic() - began_s
     stage.goes_on(member)
-    return _loss(member) or (OK if waited_s > 1.5 else "does not wait")
+    return _loss(member) or (OK if waited_s > THROTTLED_MS / 2_000 else "does not wait")
 
 
 def _loss(member: StagedMember) -> str:

@@ -11,6 +11,7 @@ import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -270,6 +271,20 @@ def test_a_window_that_ends_before_it_begins_is_refused(
     window = ["--since", begin, "--until", end]
     assert run(["log", name, node.path, *option, "billing", *window]) == ExitCode.USAGE
     assert "before it begins" in one_error(capsys)
+
+
+@pytest.mark.parametrize("width", ["40", "80"])
+@pytest.mark.parametrize("group", ["log", "groups", "topics", "cluster"])
+def test_lists_of_commands_have_whole_sentences(
+    group: str, width: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", width)
+    run([group, "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    command_line: Any = typer.main.get_command(app)
+    for name, command in command_line.commands[group].commands.items():
+        sentence = " ".join(re.split(r"\.\s", command.help)[0].split())
+        assert f" {name} {sentence}" in shown
 
 
 def test_exit_codes_are_documented_where_people_look(capsys: pytest.CaptureFixture[str]) -> None:
