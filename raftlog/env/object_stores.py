@@ -46,6 +46,10 @@ RETRY_SECONDS_MAX: Final = 60.0
 LISTING_MS: Final = 10_000.0
 """The time for which the listing of a folder is remembered: readers ask for thousands of its names."""
 
+LISTS_NO_FOLDERS: Final = "gcs"
+"""pyarrow's name of Google Cloud Storage. Its listing of a folder leaves out the folders in it for which
+there is no object (apache/arrow issue 35993); its listing of all files below is complete."""
+
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 SCHEMES: Final = ("s3", "gs", "abfs", "abfss", "hdfs", "file")
 _ALIASES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
@@ -338,8 +342,30 @@ class StoreFiles:
         at_ms, found = self._listings.get(path, (-LISTING_MS, {}))
         if time.monotonic() * 1000 - at_ms >= LISTING_MS:
             at_ms = time.monotonic() * 1000
+            if self._filesystem.type_name == LISTS_NO_FOLDERS:
+                listed = self._listed_below(path)
+                self._listings |= {folder: (at_ms, entries) for folder, entries in listed.items()}
+                return listed[path]
             found = {info.base_name: info for info in self._select(path, recursive=False)}
             self._listings[path] = at_ms, found
+        return found
+
+    def _listed_below(self, path: str) -> dict[str, dict[str, FileInfo]]:
+        """The entries of a folder, and of all folders below it, from the names of their files."""
+        from pyarrow.fs import FileInfo, FileType
+
+        found: dict[str, dict[str, FileInfo]] = {path: {}}
+        for info in self._select(path, recursive=True):
+            entry = info
+            while (folder := self._head + parent(entry.path)) != path:
+                above = found.setdefault(folder, {})
+                is_known = entry.base_name in above
+                above[entry.base_name] = entry
+                if is_known:
+                    break
+                entry = FileInfo(parent(entry.path), FileType.Directory)
+            else:
+                found[path][entry.base_name] = entry
         return found
 
     def _select(self, path: str, *, recursive: bool) -> list[FileInfo]:

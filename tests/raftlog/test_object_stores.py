@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,14 @@ from raftlog.env.object_stores import (
 )
 from raftlog.storage.archive import read_segment
 from raftlog.storage.segments import log_name
-from tests.support.object_stores import environment_of, error_answer, hostile_server, moto_server, upload
+from tests.support.object_stores import (
+    environment_of,
+    error_answer,
+    google_store,
+    hostile_server,
+    moto_server,
+    upload,
+)
 
 ENTRIES = {"node": b"n" * 10, "metadata/manifest": b"", "shard-0/archive/1.log": bytes(range(256)) * 300}
 
@@ -38,7 +46,22 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
 
 
 def test_a_store_answers_like_the_directory_that_was_copied_to_it(filled: tuple[Path, str]) -> None:
-    folder, url = filled
+    assert_alike(*filled)
+
+
+def test_google_cloud_storage_lists_folders_that_are_no_objects(
+    filled: tuple[Path, str], tmp_path: Path
+) -> None:
+    pytest.importorskip("gcp_storage_emulator", reason="needs gcp-storage-emulator")
+    shutil.copytree(filled[0], tmp_path / "a" / "cluster")
+    with google_store(tmp_path) as bucket:
+        assert_alike(filled[0], f"{bucket}/a/cluster")
+        assert files_at(bucket).listdir(bucket) == ["a"]
+        assert files_at(f"{bucket}/a").is_dir(f"{bucket}/a/cluster")
+
+
+def assert_alike(folder: Path, url: str) -> None:
+    """Check that a store has what the folder has, and says so for every place in it."""
     here, there = OsFiles(), files_at(url)
     for place in ("", "shard-0", "shard-0/archive"):
         assert there.listdir(join(url, place)) == here.listdir(str(folder / place))

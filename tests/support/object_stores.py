@@ -25,6 +25,14 @@ BUCKET = "quorate-tests"
 ROOT = Path(__file__).parents[2]
 
 REGION = "us-east-1"
+GOOGLE_STORE = """
+import sys
+from gcp_storage_emulator.server import create_server
+server = create_server("127.0.0.1", 0, in_memory=True, default_bucket=sys.argv[1])
+server.start()
+print(server._api._httpd.server_address[1], flush=True)
+"""
+"""The program of `google_store`: its thread would have to answer while pyarrow holds the GIL."""
 
 
 def environment_of(endpoint: str) -> dict[str, str]:
@@ -96,6 +104,27 @@ def moto_endpoint(refusals: Refusals | None = None) -> Iterator[str]:
             if refusals is not None:
                 refusals.server = server
             yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+        finally:
+            server.kill()
+
+
+@contextlib.contextmanager
+def google_store(directory: Path) -> Iterator[str]:
+    """Run a Google Cloud Storage with a copy of a folder; yields `gs://bucket`.  The environment names it."""
+    from pyarrow import fs
+
+    command = [sys.executable, "-c", GOOGLE_STORE, BUCKET]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        try:
+            endpoint = f"http://127.0.0.1:{int(server.stdout.readline())}"
+            variables = {"CLOUD_STORAGE_EMULATOR_ENDPOINT": endpoint, "GOOGLE_ANONYMOUS": "true"}
+            with mock.patch.dict(os.environ, variables):
+                there = fs.GcsFileSystem(anonymous=True)
+                for path in filter(Path.is_file, directory.rglob("*")):
+                    with there.open_output_stream(f"{BUCKET}/{path.relative_to(directory)}") as stream:
+                        stream.write(path.read_bytes())
+                yield f"gs://{BUCKET}"
         finally:
             server.kill()
 
