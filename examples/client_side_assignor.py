@@ -47,14 +47,18 @@ def main() -> None:
     host, _, port = (sys.argv[2] if len(sys.argv) > 2 else "127.0.0.1:9092").partition(":")
     offer = Assignor(name="weighted", metadata_bytes=bytes([weight]))
     member = ClientAssignorMember([(host, int(port))], "weighted-orders", ["orders"], [offer], share_out)
+    trouble = ""
     try:
         while True:
             try:
                 answer = member.heartbeat()
                 if member.compute():
                     print("I have shared out the partitions")
+                trouble = ""
             except (ConnectionLost, CoordinatorRefused) as error:
-                print(f"{error}; again in a moment")
+                if str(error) != trouble:
+                    trouble = str(error)
+                    print(f"{trouble}; trying again until it works")
                 time.sleep(0.2)
                 continue
             if answer.assignment is not None:
