@@ -39,7 +39,7 @@ class PooledBuffer:
             room, at = self._room(size), 0
             if begin:
                 file.readinto(room[:head])
-                at = min(file.seek(begin), size)
+                at = file.seek(min(begin, size))
             while at < size and (count := file.readinto(room[at:])):
                 at += count
             if at == size and (
@@ -56,10 +56,11 @@ class PooledBuffer:
             check_size(path, size)
             room = self._room(size)
             for at, count in ((0, min(head, size)), (begin, max(size - begin, 0))):
-                room[at : at + count] = file.pread(count, at)
+                part = file.pread(count, at)
+                room[at : at + len(part)] = part
         finally:
             file.close()
-        return room
+        return room[: begin + len(part)]  # an object may become shorter while it is read
 
     def _room(self, size: int) -> memoryview:
         if size > len(self.memory):

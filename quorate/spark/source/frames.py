@@ -194,7 +194,7 @@ class _Found:
             is_due = (self._all.index[place:last] == due) & (self._end[place:last] <= self._size)
             count = last - place if is_due.all() else int(is_due.argmin())
             # The last of these frames is checked in any case: its length leads to the next one.
-            unchecked = min(max(self._unchecked_before - expected, 0), count, last - place - 1)
+            unchecked = min(max(self._unchecked_before - expected, 0), max(count - 1, 0))
             count = unchecked + self._whole(place + unchecked, place + count)
             if not count:
                 break

@@ -195,7 +195,7 @@ def _shard(files: Files, tail: InputTail, shard: int, end: DecidedEnd) -> InputS
     with contextlib.suppress(FileNotFoundError):
         segments = tuple(segments_in(files, directory, shard))
     place = tail.place_before(shard, directory)
-    if place is not None and segments and segments[-1].first_index == place.first:
+    if place is not None and segments and segments[-1].first_index == place.first <= place.index:
         segments = (*segments[:-1], replace(segments[-1], known=(place.index, place.offset)))
     segments = _with_older(files, segments, shard, end, copies)
     return InputShard(

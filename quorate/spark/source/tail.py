@@ -159,8 +159,11 @@ class ShardTail:
         return self._snapshot.last_timestamp_ms if self._snapshot else -1
 
     def settle(self, index: int) -> None:
-        """Mark entries up to ``index`` in this directory as decided; they are not read again."""
-        holding = [one for one in self._stretches if one.before.index <= index]
+        """Mark entries up to ``index`` in this directory as decided; they are not read again.
+
+        The place is directly behind an entry: what is between it and the next one is read again.
+        """
+        holding = [one for one in self._stretches if one.before.index < index]
         if holding:
             self.place = holding[-1].behind(index)
 
