@@ -105,6 +105,22 @@ def test_only_new_bytes_are_read(grown: Grown, reads: list[int]) -> None:
     assert loaded(piece) == loaded(replace(piece, begin=None))
 
 
+def test_a_batch_of_a_stream_begins_where_the_last_one_ended(tmp_path: Path) -> None:
+    """A stream looks for the end of a batch, and again before it reads it; the log grows meanwhile."""
+    alone = Growing(tmp_path / "cluster", num_nodes=1)
+    following = FollowedInput(alone.disks[0].path)
+    last = following.look()[SHARD].index
+    for number in range(4):
+        alone.write(5)
+        end = following.look()[SHARD].index
+        alone.write(2)
+        piece = newest(following.up_to({SHARD: end}), last + 1)
+        assert (piece.begin is None) == (number == 0), "the first batch begins with the segment"
+        assert len(loaded(piece)[0]) == end - last
+        assert loaded(piece) == loaded(replace(piece, begin=None))
+        last = end
+
+
 def test_a_batch_that_begins_elsewhere_reads_the_segment(grown: Grown) -> None:
     log = open_input(grown.path, remembered=grown.noted)
     for first in (grown.before, grown.before + 2):

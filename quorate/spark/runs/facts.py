@@ -59,10 +59,10 @@ LITTLE_RECORDS = 20_000
 LITTLE_STORED_BYTES = 8 << 20
 """Bytes of stored states that it reads for them."""
 RECORDS_OF_SMALL_TASK, SMALL_TASKS_MAX = 50_000, 8
-"""A run has a task for so many records, up to so many tasks: they use all cores of a small machine."""
+"""Records of a task, and tasks of a run, up to 2 M records: enough tasks for the cores of a small machine."""
 RECORDS_OF_TASK, FACT_TASKS_MAX = 250_000, 200
-"""A larger run has a task for so many records, up to so many: each task leaves a file or more in each table,
-and the batches after the run read, replace and merge these files."""
+"""The same of a larger run. Each task leaves a file or more in each table, and the batches after the run
+read, replace and merge these files."""
 JOINED_ROWS = 200_000
 """Open rows of one table that are sorted together in this process."""
 LEADERS_PART = "leaders"

@@ -1,4 +1,4 @@
-"""Remembers the sealed segments of the input beside the tables, so that the next run need not look at them.
+"""Remembers the input's segments and ends beside the tables, so that the next run looks at what is new only.
 
 The file is advice: the source notices a segment that is not as remembered, and a file that is missing or
 cannot be read costs a fresh look. It is therefore outside the commits.

@@ -132,8 +132,8 @@ def scan(
 
     ``start`` is the offset and the index of an entry to begin with; nothing before it is looked at.
 
-    The bodies of entries before ``unchecked_before`` are not checked: nobody wants them, and a batch of few
-    entries at the end of a large segment would otherwise cost a checksum of all of it.
+    The bodies of entries before ``unchecked_before`` are not checked, except for the last of them: nobody
+    wants them, and few entries at the end of a large segment would otherwise cost a checksum of all of it.
     """
     gaps: list[LogGap] = []
     at, expected = 0, bounds.first

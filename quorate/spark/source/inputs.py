@@ -54,8 +54,8 @@ class InputSegment:
     timestamp_ms_min: int | None = None
     timestamp_ms_max: int | None = None
     types: tuple[int, ...] | None = None
-    known: tuple[int, int] | None = field(default=None, compare=False)
-    """An entry of the newest segment that was settled before the last look, and the offset behind it."""
+    settled: Mapping[int, int] = field(default_factory=dict, compare=False)
+    """Entries of the newest segment after which an earlier look ended, and the offset behind each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,9 +194,11 @@ def _shard(files: Files, tail: InputTail, shard: int, end: DecidedEnd) -> InputS
     segments: tuple[InputSegment, ...] = ()
     with contextlib.suppress(FileNotFoundError):
         segments = tuple(segments_in(files, directory, shard))
-    place = tail.place_before(shard, directory)
-    if place is not None and segments and segments[-1].first_index == place.first <= place.index:
-        segments = (*segments[:-1], replace(segments[-1], known=(place.index, place.offset)))
+    if segments:
+        newest = segments[-1]
+        places = tail.earlier_places(shard, directory)
+        settled = {one.index: one.offset for one in places if newest.first_index == one.first <= one.index}
+        segments = (*segments[:-1], replace(newest, settled=settled))
     segments = _with_older(files, segments, shard, end, copies)
     return InputShard(
         shard=shard,

@@ -343,11 +343,8 @@ def _wanted(
 
 
 def _begin(segment: InputSegment, span: ShardSpan) -> int | None:
-    """The offset of the span's first entry, if it follows the entry of the newest segment that is known."""
-    if segment.last_index is None and segment.known is not None:
-        index, offset = segment.known
-        return offset if span.from_index == index + 1 else None
-    return None
+    """The offset of the span's first entry, if an earlier look at the newest segment ended there."""
+    return None if span.from_index is None else segment.settled.get(span.from_index - 1)
 
 
 def _tasks(

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 from array import array
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
@@ -41,6 +42,9 @@ from raftlog.storage.snapshots import SNAPSHOT_FILE
 from records.ids import METADATA_SHARD
 
 from .listing import in_parallel, listed_files
+
+PLACES_KEPT = 8
+"""Earlier places that are kept: between two batches there are a few looks."""
 
 LOOKS_MAX = 5
 """Attempts at one look if files move; each move (seal, archive, install) takes longer than a look."""
@@ -99,8 +103,8 @@ class ShardTail:
         self.home = join(path, shard_name(shard))
         self.place: TailPosition | None = None
         """The position after the last settled entry; None before the first look and while it is sought."""
-        self.place_before: TailPosition | None = None
-        """`place` before the last look, in the same file: a batch that begins there is found at once."""
+        self.earlier: deque[TailPosition] = deque(maxlen=PLACES_KEPT)
+        """The last values of `place`, in files that are still there: a batch begins at one of them."""
         self.commit_index = 0
         """The highest commit index found in these files, or the settled entry if that is higher."""
         self.begins_index = 1
@@ -114,11 +118,11 @@ class ShardTail:
         Raises `FileNotFoundError` if the shard's directory is missing.
         """
         for _ in range(LOOKS_MAX):
-            self.place_before = self.place
             with contextlib.suppress(_Moved):
                 self._look()
                 return
             self.place = None
+            self.earlier.clear()
         raise FileNotFoundError(self.home)
 
     def tail(self, node_id: int, above: int) -> Tail:
@@ -165,7 +169,10 @@ class ShardTail:
         """
         holding = [one for one in self._stretches if one.before.index < index]
         if holding:
-            self.place = holding[-1].behind(index)
+            place = holding[-1].behind(index)
+            if self.place is not None and place != self.place:
+                self.earlier.append(self.place)
+            self.place = place
 
     def position(self) -> list[int] | None:
         """Plain data for `restore`; None if nothing is settled yet."""
@@ -376,10 +383,14 @@ class InputTail:
         """The directories that have the shard."""
         return [member for member, _, _ in self._tails[shard]]
 
-    def place_before(self, shard: int, directory: str) -> TailPosition | None:
-        """`ShardTail.place_before` of one directory."""
-        tails = (tail for member, _, tail in self._tails[shard] if member.path == directory)
-        return next((tail.place_before for tail in tails), None)
+    def earlier_places(self, shard: int, directory: str) -> list[TailPosition]:
+        """`ShardTail.earlier` of one directory."""
+        return [
+            place
+            for member, _, tail in self._tails[shard]
+            if member.path == directory
+            for place in tail.earlier
+        ]
 
     def positions(self) -> dict[str, Any]:
         """Plain data about the end of each directory, for a later reader."""
