@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from raftlog.env.files import OsFile
+from raftlog.env.object_stores import StoreFile
 from tests.support.object_stores import Refusals, bucket_at, moto_endpoint
 
 if TYPE_CHECKING:
@@ -107,14 +108,17 @@ def mixed_log(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def read_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of bytes of each read of a part of a file."""
+    """The number of bytes of each read of a part of a file, on a disk or in a store."""
     counted: list[int] = []
-    pread = OsFile.pread
 
-    def counting(file: OsFile, size_bytes: int, offset: int) -> bytes:
-        data = pread(file, size_bytes, offset)
-        counted.append(len(data))
-        return data
+    def counting(pread: Callable[[Any, int, int], bytes]) -> Callable[[Any, int, int], bytes]:
+        def read(file: Any, size_bytes: int, offset: int) -> bytes:
+            data = pread(file, size_bytes, offset)
+            counted.append(len(data))
+            return data
 
-    monkeypatch.setattr(OsFile, "pread", counting)
+        return read
+
+    for kind in (OsFile, StoreFile):
+        monkeypatch.setattr(kind, "pread", counting(kind.pread))
     return counted

@@ -25,6 +25,7 @@ from quorate.spark.source.listing import ListedFiles
 from quorate.spark.source.loading import LoadedSegment, load
 from quorate.spark.source.plan import Piece, Task, plan_records
 from raftlog.env.files import OsFile, OsFiles
+from raftlog.env.object_stores import files_at
 from raftlog.storage.frames import FRAME_MAGIC, encode_frame
 from raftlog.storage.segments import HEADER_BYTES_MAX, LogIdentity, encode_header, log_name
 from tests.pipeline.damage import flip
@@ -128,30 +129,18 @@ def test_a_batch_that_begins_elsewhere_reads_the_segment(grown: Grown) -> None:
         assert [one.begin for one in task.segments] == [None]
 
 
-def test_a_store_is_asked_for_new_bytes_only(
-    grown: Grown, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from raftlog.env.object_stores import StoreFile, files_at
-
+def test_a_store_is_asked_for_new_bytes_only(grown: Grown, bucket: str, read_bytes: list[int]) -> None:
     upload(Path(grown.path), f"{bucket}/grown")
     begin = grown.piece().begin
     assert begin is not None
-    asked: list[int] = []
-    pread = StoreFile.pread
-
-    def counting(self: StoreFile, size_bytes: int, offset: int) -> bytes:
-        data = pread(self, size_bytes, offset)
-        asked.append(len(data))
-        return data
-
-    monkeypatch.setattr(StoreFile, "pread", counting)
+    read_bytes.clear()
     files = files_at(f"{bucket}/grown")
     with pooled_buffer(files) as memory:
         found = memory.read(f"{bucket}/grown/shard-0/{grown.file.name}", HEADER_BYTES_MAX, begin)
         whole = grown.file.read_bytes()
         assert found[begin:] == whole[begin:]
         assert found[:HEADER_BYTES_MAX] == whole[:HEADER_BYTES_MAX]
-    assert sum(asked) == HEADER_BYTES_MAX + len(whole) - begin
+    assert sum(read_bytes) == HEADER_BYTES_MAX + len(whole) - begin
 
 
 @pytest.mark.parametrize("seed", range(SEED, SEED + 4))
