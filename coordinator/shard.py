@@ -458,8 +458,8 @@ class GroupShard:
     def fast_entry(self, group_id: str, member_id: str) -> FastEntry | ClassicEntry | None:
         """Permission to answer from the cache, for a member whose heartbeats change nothing; otherwise None.
 
-        Such a member is STABLE, and its epoch equals the group epoch and the assignment epoch; one of a
-        classic group has not been told to join again."""
+        Such a member is STABLE, its epoch equals the group epoch and the assignment epoch, and it does not
+        have an assignment to report; one of a classic group has not been told to join again."""
         classic = self.groups.classic.get(group_id)
         if classic is not None:
             return self.groups.classic.fast_entry(classic, member_id)
@@ -469,6 +469,8 @@ class GroupShard:
         if group is None or member is None or timer is None or group_id in self.groups.checks:
             return None
         if self.groups.retries.waits_for_check(group_id):
+            return None
+        if (group_id, member_id) in self.groups.reports.unacknowledged:
             return None
         if self.groups.catalog_changes and self.groups.catalog_changes.concerns(group):
             return None

@@ -1,17 +1,34 @@
 """The partitions that each member last reported to own, against which its next report is compared (`Report`).
 
+Also here: the assignments that members were sent and have not acknowledged. A client lists its partitions
+once it has taken up, or given up, what a reply says. If it does not, its reply may be lost.
+
 A new leader has none of this. Whatever it needs to know about a revocation in progress is in the log
-(`coordinator.state.reconcile.NOT_REPORTED`).
+(`coordinator.state.reconcile.NOT_REPORTED`), and clients send a full heartbeat to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from coordinator.leader_state.timers import MemberKey
 from coordinator.state.freeing import free_incrementally
 from coordinator.state.model import JOINING, Member
 from coordinator.state.reconcile import Current, Owned, Report, same
+
+REPEATS = 10
+"""Times that the same new partitions are sent again: some clients never list what they have. A revocation is
+repeated until the rebalance timeout, as others wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unacknowledged:
+    """An assignment that was sent, and that the member's reports do not show so far."""
+
+    partitions: Owned
+    sent_ms: float
+    repeats_left: int
 
 
 class Reports:
@@ -21,6 +38,7 @@ class Reports:
         self.last: dict[MemberKey, Owned] = {}
         self.told: set[MemberKey] = set()
         """Members whose last assignment from this leader told them to revoke partitions."""
+        self.unacknowledged: dict[MemberKey, Unacknowledged] = {}
 
     def hear(
         self, key: MemberKey, member: Member | None, owned: Owned | None, epoch: int, is_full: bool
@@ -29,6 +47,7 @@ class Reports:
         last, is_told = self.last.get(key), key in self.told
         if owned is None:
             return Report(None, epoch, last, is_full, is_told)
+        self.unacknowledged.pop(key, None)
         owned = _its_own(owned, member.current if member is not None else JOINING)
         if last is None or not same(owned, last):
             self.last[key] = owned
@@ -43,15 +62,35 @@ class Reports:
         else:
             self.told.discard(key)
 
+    def expect(self, key: MemberKey, partitions: Owned, now_ms: float) -> bool:
+        """Return whether the member should report these partitions, which it was just sent, soon."""
+        before, last, is_told = self.unacknowledged.pop(key, None), self.last.get(key), key in self.told
+        if last is None or (same(last, partitions) and not is_told):
+            return False
+        is_repeat = before is not None and same(before.partitions, partitions)
+        repeats_left = max(0, before.repeats_left - 1) if before is not None and is_repeat else REPEATS
+        if not repeats_left and not is_told:
+            return False
+        self.unacknowledged[key] = Unacknowledged(partitions, now_ms, repeats_left)
+        return True
+
+    def is_overdue(self, key: MemberKey, now_ms: float, interval_ms: int) -> bool:
+        """Whether the reply with the member's assignment may be lost, because a heartbeat interval went by.
+
+        Half of it counts already: a client that waits no longer for a reply heartbeats early."""
+        sent = self.unacknowledged.get(key)
+        return sent is not None and now_ms - sent.sent_ms >= interval_ms / 2
+
     def forget(self, key: MemberKey) -> None:
         """Remove the member."""
         self.last.pop(key, None)
         self.told.discard(key)
+        self.unacknowledged.pop(key, None)
 
     def clear(self) -> Iterator[None]:
         """Remove all reports. Iterating the result frees the memory in steps."""
         last, self.last = self.last, {}
-        self.told = set()
+        self.told, self.unacknowledged = set(), {}
         return free_incrementally(last)
 
 

@@ -34,6 +34,7 @@ from coordinator.state import writes
 from coordinator.state.model import JOINING, Group, Member
 from coordinator.state.reconcile import (
     AWAY_EPOCH,
+    NOT_REPORTED,
     Current,
     PartitionEpochs,
     Report,
@@ -121,13 +122,20 @@ def heartbeat(
     if asks_tokens or leases_before is not None:
         kept = current_before.assigned if request.member_epoch and not was_classic else {}
         yield from lease_step(group_id, member, kept, ctx, asks=asks_tokens)
-    has_new_tokens = asks_tokens and member.leases != leases_before
-    is_due = report.is_full or may_have_lost_reply or has_new_tokens
+    # A report may acknowledge a revocation although it is older than that: then the next reply must say it.
+    is_in_doubt = builder.trigger is Trigger.MEMBER_ACKED and current_before.previous_epoch == NOT_REPORTED
+    is_due = (
+        report.is_full
+        or may_have_lost_reply
+        or is_in_doubt
+        or (asks_tokens and member.leases != leases_before)
+        or groups.reports.is_overdue(key, ctx.monotonic_ms, settings.heartbeat_interval_ms)
+    )
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=member.current.epoch,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
-        assignment=_assignment(groups, group, member, current_before, report, is_due=is_due),
+        assignment=_assignment(groups, group, member, current_before, report, ctx, is_due=is_due),
     )
 
 
@@ -281,7 +289,14 @@ def _is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
 
 
 def _assignment(
-    groups: GroupContext, group: Group, member: Member, before: Current, report: Report, *, is_due: bool
+    groups: GroupContext,
+    group: Group,
+    member: Member,
+    before: Current,
+    report: Report,
+    ctx: Context,
+    *,
+    is_due: bool,
 ) -> Assignment | None:
     """The partitions that the member may use, or None if there is nothing new and none is due.
 
@@ -289,15 +304,19 @@ def _assignment(
     assigned to it once more instead."""
     current = member.current
     is_revoking = current.state is MemberState.UNREVOKED_PARTITIONS
-    is_untold = is_revoking and report.owned is not None and not report.is_told
+    is_untold = is_revoking and report.owned is not None
+    is_untold &= not report.is_told or report.has_any(current.pending)  # it may have missed being told
     if not (is_due or is_untold or current.assigned != before.assigned):
         return None
     topics = topic_ids(group) if is_revoking else frozenset()
     is_open = report.leaves_open(before, current, topics)
-    groups.reports.answer((group.group_id, member.member_id), is_revoking and not is_open)
+    key = group.group_id, member.member_id
+    groups.reports.answer(key, is_revoking and not is_open)
     partitions = {topic_id: set(epochs) for topic_id, epochs in current.assigned.items()}
     for topic_id, epochs in existing(current.pending, topics).items() if is_open else ():
         partitions.setdefault(topic_id, set()).update(epochs)
+    if groups.reports.expect(key, partitions, ctx.monotonic_ms):
+        groups.invalidate_replies(group.group_id)  # the next heartbeat may have to repeat the assignment
     return Assignment(
         topic_partitions=[
             WirePartitions(topic_id=topic_id, partitions=sorted(numbers))

@@ -96,6 +96,7 @@ class InThisProcess(StagedMember):
         raise NotImplementedError("a thread cannot be killed")
 
     def close(self) -> None:
+        self._polled.while_revoking = lambda: None  # the situation is over
         self._polled.close()
 
 

@@ -8,6 +8,7 @@ from records import METADATA_SHARD
 from tests.cluster.fakes import Bench
 from tests.support.requests import join_request
 from wire.apis import ApiKey
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
@@ -47,4 +48,12 @@ def lead(bench: Bench) -> Bench:
     joined = bench.heartbeat(JOIN)
     bench.log(bench.groups).commit()
     assert joined[0].member_epoch == 1
+    owned = [
+        TopicPartitions(topic_id=topic.topic_id, partitions=topic.partitions)
+        for topic in joined[0].assignment.topic_partitions
+    ]
+    report = ConsumerGroupHeartbeatRequest(
+        group_id="billing", member_id="one", member_epoch=1, topic_partitions=owned
+    )
+    assert bench.heartbeat(report)[0].error_code == 0
     return bench

@@ -27,6 +27,8 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
         topics = ["clicks"] if group_id == "g4" else ["orders", "late"]
         Client(world, "m", group_id=group_id, topics=topics).beat()
     world.work()
+    for group_id in GROUPS:
+        world.take_up("m", group_id)
     return world
 
 

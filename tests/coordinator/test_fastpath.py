@@ -29,6 +29,8 @@ def test_only_a_stable_member_at_all_three_epochs_has_one(world: World) -> None:
     assert world.shard.fast_entry("g", "a") is None
     a, b = Client(world, "a"), Client(world, "b")
     a.beat()
+    assert world.shard.fast_entry("g", "a") is None, "it has not reported what it was assigned"
+    a.beat()
     entry_of(world)
     assert world.shard.fast_entry("g", "nobody") is None
     b.beat()
@@ -65,6 +67,7 @@ ENDS: dict[str, Callable[[World], object]] = {
 @pytest.mark.parametrize("what", ENDS)
 def test_what_ends_it(world: World, what: str) -> None:
     world.join("a")
+    world.take_up("a")
     entry = entry_of(world)
     ENDS[what](world)
     assert not entry.is_valid()
@@ -72,6 +75,7 @@ def test_what_ends_it(world: World, what: str) -> None:
 
 def test_what_does_not_end_it(world: World) -> None:
     world.join("a")
+    world.take_up("a")
     entry = entry_of(world)
     world.heartbeat("a", 1)
     world.commit({("orders", 0): 1}, member_id="a", epoch=1)
@@ -83,6 +87,7 @@ def test_what_does_not_end_it(world: World) -> None:
 
 def test_a_touch_restarts_the_session(world: World) -> None:
     world.join("a")
+    world.take_up("a")
     world.sleep(40_000)
     entry_of(world).touch(world.now_ms, 123)
     assert world.sleep(44_999) == []
@@ -92,6 +97,7 @@ def test_a_touch_restarts_the_session(world: World) -> None:
 
 def test_a_touch_between_collection_and_decision_saves_the_member(world: World) -> None:
     world.join("a")
+    world.take_up("a")
     entry = entry_of(world)
     world.now_ms += 45_000
     world.shard.groups.collect_expired(world.now_ms)
@@ -103,6 +109,7 @@ def test_a_touch_between_collection_and_decision_saves_the_member(world: World) 
 
 def test_no_entry_while_a_check_is_due(world: World) -> None:
     world.join("a")
+    world.take_up("a")
     world.shard.on_ready(world.ctx())
     assert world.shard.fast_entry("g", "a") is None
     world.work()

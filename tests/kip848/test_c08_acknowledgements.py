@@ -67,8 +67,17 @@ def test_a_report_from_before_the_reply_was_taken_up_gives_nothing_away(joined: 
 
 
 def test_a_member_that_never_took_them_up_acknowledges_with_what_it_keeps(joined: World) -> None:
-    """The newest reply replaced the one before, as in Kafka's Java client."""
+    """The newest reply replaced the one before, as in Kafka's Java client. Or the member never received it,
+    reports an older assignment and is about to adopt ALL, so the reply says once more what it keeps."""
     assert heard(joined.heartbeat("a", 1)) == (1, KEPT)
+    assert says(joined, KEPT, is_full=False) == (2, KEPT)
+    assert given_to_b(joined) == TAKEN
+
+
+def test_a_member_that_takes_up_what_it_should_revoke_is_told_again(joined: World) -> None:
+    """The reply that said so was lost, and its report makes certain that it did not hear of it."""
+    assert heard(joined.heartbeat("a", 1)) == (1, KEPT)
+    assert says(joined, ALL, is_full=False) == (1, KEPT)
     assert says(joined, KEPT, is_full=False) == (2, None)
     assert given_to_b(joined) == TAKEN
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+from coordinator.leader_state.reports import REPEATS
+from records import MemberState
 from tests.support.group_client import Client
-from tests.support.world import World
+from tests.support.world import FIRST_TOPIC, World
+from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 
 
 def test_a_steady_heartbeat_writes_nothing_and_carries_no_assignment(world: World) -> None:
@@ -84,3 +89,78 @@ def test_no_reply_throttles(world: World) -> None:
     replies = [world.join("a"), world.heartbeat("a", 1), world.heartbeat("a", 7), world.heartbeat("b", 7)]
     assert [reply.error_code for reply in replies] == [0, 0, 110, 25]
     assert {reply.throttle_time_ms for reply in replies} == {0}
+
+
+INTERVAL_MS = 1_000
+
+
+def partitions(answer: ConsumerGroupHeartbeatResponse) -> list[int] | None:
+    """The partitions of the only topic in a reply; None without an assignment."""
+    if answer.assignment is None:
+        return None
+    return [number for topic in answer.assignment.topic_partitions for number in topic.partitions]
+
+
+@pytest.fixture
+def revoking(world: World) -> World:
+    """`a` has twelve partitions and must give up six; the reply that said so was lost."""
+    world.join("a")
+    world.take_up("a")
+    world.join("b")
+    assert partitions(world.heartbeat("a", 1)) == [*range(6)]
+    return world
+
+
+def test_an_assignment_is_repeated_after_an_interval_without_a_report(revoking: World) -> None:
+    """librdkafka waits one interval for a reply, and its next heartbeat is as short as any other."""
+    assert partitions(revoking.heartbeat("a", 1)) is None
+    revoking.sleep(INTERVAL_MS)
+    assert partitions(revoking.heartbeat("a", 1)) == [*range(6)]
+    assert partitions(revoking.heartbeat("a", 1)) is None
+    assert revoking.heartbeat("a", 1, owned={FIRST_TOPIC: range(6)}).member_epoch == 2
+    revoking.sleep(INTERVAL_MS)
+    assert partitions(revoking.heartbeat("a", 2)) is None
+
+
+def test_a_revocation_is_repeated_until_the_rebalance_timeout(revoking: World) -> None:
+    for _ in range(60_000 // INTERVAL_MS - 1):
+        revoking.sleep(INTERVAL_MS)
+        assert partitions(revoking.heartbeat("a", 1)) == [*range(6)]
+    revoking.sleep(INTERVAL_MS)
+    assert "a" not in revoking.group().members
+
+
+def test_new_partitions_are_repeated_a_few_times_to_a_client_that_never_lists_them(world: World) -> None:
+    world.join("a")
+    found = []
+    for _ in range(REPEATS + 2):
+        world.sleep(INTERVAL_MS)
+        found.append(partitions(world.heartbeat("a", 1)))
+    assert found == [[*range(12)]] * REPEATS + [None, None]
+    assert world.shard.fast_entry("g", "a") is not None
+
+
+def test_new_partitions_are_repeated_although_the_epoch_stays(revoking: World) -> None:
+    """The reply in which a waiting member gets what another gave up is lost; no epoch tells of it."""
+    revoking.take_up("a")
+    assert partitions(revoking.heartbeat("b", 2)) == [*range(6, 12)]
+    assert revoking.group().members["b"].current.state is MemberState.STABLE
+    revoking.sleep(INTERVAL_MS)
+    assert partitions(revoking.heartbeat("b", 2)) == [*range(6, 12)]
+    revoking.take_up("b")
+    revoking.sleep(INTERVAL_MS)
+    assert partitions(revoking.heartbeat("b", 2)) is None
+
+
+def test_a_cached_reply_ends_with_an_assignment_that_is_to_be_reported(world: World) -> None:
+    """A member that reports to own nothing gets its partitions again, which no record says."""
+    world.join("a")
+    world.take_up("a")
+    world.heartbeat("a", 1)
+    entry = world.shard.fast_entry("g", "a")
+    assert entry is not None
+    full = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["orders"], "owned": {}}
+    assert partitions(world.heartbeat("a", 1, **full)) == [*range(12)]
+    assert not entry.is_valid()
+    world.sleep(INTERVAL_MS)
+    assert partitions(world.heartbeat("a", 1)) == [*range(12)]

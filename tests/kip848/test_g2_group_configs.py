@@ -85,6 +85,7 @@ def test_a_cached_reply_ends_for_the_groups_concerned_alone(world: World) -> Non
         world.heartbeat(
             "a", 0, group_id=group_id, rebalance_timeout_ms=1_000, subscribed_topic_names=["orders"], owned={}
         )
+        world.take_up("a", group_id)
     entries = {group_id: world.shard.fast_entry(group_id, "a") for group_id in ("g", "other")}
     set_config(world, HEARTBEAT, 2_000)
     assert [entry is not None and entry.is_valid() for entry in entries.values()] == [False, True]
@@ -94,6 +95,7 @@ def test_heartbeats_from_the_cache_keep_the_session_that_changed(world: World) -
     """The heartbeat that hears of another session starts another timer. What a listener took before it, to
     cache its reply, would go on to restart the former one, and a member that lives would expire."""
     world.join("a")
+    world.take_up("a")
     set_config(world, SESSION, 12_000)
     for _ in range(6):
         before = world.shard.fast_entry("g", "a")

@@ -15,17 +15,25 @@ import pytest
 from coordinator.limits import GroupSettings
 from records import MemberState
 from tests.support.world import FIRST_TOPIC, World, check_group
+from wire.errors import ErrorCode
 
 DEPTH: Final = 7
 FAULTS_MAX: Final = 2
 ROUNDS_MAX: Final = 6
-FAULTS: Final = ("lost request", "lost reply", "late reply", "unnoticed leader", "new leader")
+FAULTS: Final = (
+    "lost request", "lost reply", "forgotten reply", "late reply", "unnoticed leader", "new leader",
+)  # fmt: skip
+LOST: Final = FAULTS[:3]
+OF_A_BEAT: Final = FAULTS[:4]
 STEPS: Final = ("beat", "poll", "other beats", *FAULTS)
 
 
 class OneByOne:
     """Like librdkafka: it begins the next assignment when the acknowledgement of the last is answered, and
-    drops one that is equal to what it has. It sends full heartbeats until it has looked up its topics."""
+    drops one that is equal to what it has. It sends full heartbeats until it has looked up its topics. It
+    forgets a reply that takes longer than an interval, and its next heartbeat is as short as any other."""
+
+    forgets = True
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
@@ -48,7 +56,9 @@ class OneByOne:
             fields, acknowledges = self._request()
             if fault != "lost request":
                 self.late = self.world.heartbeat(self.name, self.epoch, **fields), acknowledges
-        if fault in ("lost request", "lost reply"):
+        if fault == "forgotten reply":
+            self.late = None
+        elif fault in LOST:
             self.lose()
         elif fault != "late reply":
             self._hear()
@@ -77,12 +87,20 @@ class OneByOne:
     def _hear(self) -> None:
         assert self.late is not None
         (answer, acknowledges), self.late = self.late, None
+        if answer.error_code == ErrorCode.FENCED_MEMBER_EPOCH:
+            self._join_again()
+            return
         assert answer.error_code == 0
         self.epoch, self.says_all = answer.member_epoch, False
         given = None
         if answer.assignment is not None:
             given = frozenset(n for part in answer.assignment.topic_partitions for n in part.partitions)
         self._take(given, acknowledges)
+
+    def _join_again(self) -> None:
+        """Its epoch is the one before, because the reply with the new one was forgotten."""
+        self.epoch, self.used, self.reported, self.newest = 0, frozenset(), frozenset(), frozenset()
+        self.begun, self.is_done, self.says_all = None, False, True
 
     def _take(self, given: frozenset[int] | None, acknowledges: bool) -> None:
         if given is not None:
@@ -95,7 +113,9 @@ class OneByOne:
 
 class OneBehind(OneByOne):
     """Like Kafka's Java client: it begins the next assignment as soon as the acknowledgement is sent, and
-    acknowledges it even if it is equal to what it has."""
+    acknowledges it even if it is equal to what it has. Its heartbeat after a lost reply is a full one."""
+
+    forgets = False
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__(world, name)
@@ -124,10 +144,12 @@ class OneBehind(OneByOne):
 
 
 class Group:
-    """A slow member was given four partitions, then all eight; the other joins at its first heartbeat."""
+    """A slow member was given four partitions, then all eight; the other joins at its first heartbeat.
+
+    Time stands still, and an assignment is overdue at once: it is repeated with every heartbeat."""
 
     def __init__(self, kind: type[OneByOne]) -> None:
-        self.world = World(GroupSettings(session_timeout_ms=10_000_000))
+        self.world = World(GroupSettings(session_timeout_ms=10_000_000, heartbeat_interval_ms=0))
         self.world.create_topic("orders", 4)
         self.slow, self.quick = kind(self.world, "a"), OneByOne(self.world, "b")
         self.quick.looks_up = False
@@ -136,7 +158,7 @@ class Group:
         self.slow.beat()
 
     def step(self, step: str) -> None:
-        if step == "beat" or step in FAULTS[:3]:
+        if step == "beat" or step in OF_A_BEAT:
             self.slow.beat(step)
         elif step == "poll":
             self.slow.poll()
@@ -154,7 +176,10 @@ class Group:
     def state(self) -> object:
         group, reports = self.world.group(), self.world.shard.groups.reports
         members = tuple(repr(member.current) for member in group.members.values())
-        heard = repr(sorted(reports.last.items())), frozenset(reports.told)
+        untold = {
+            key: (repr(one.partitions), one.repeats_left) for key, one in reports.unacknowledged.items()
+        }
+        heard = repr(sorted(reports.last.items())), frozenset(reports.told), repr(sorted(untold.items()))
         return group.epoch, members, heard, self.slow.state(), self.quick.state()
 
     def rests(self) -> bool:
@@ -179,9 +204,10 @@ class Group:
 def test_no_order_of_steps_makes_two_owners_or_leaves_a_member_waiting(kind: type[OneByOne]) -> None:
     found: set[object] = set()
     paths: deque[tuple[str, ...]] = deque([()])
+    steps = [step for step in STEPS if step != "forgotten reply" or kind.forgets]
     while paths:
         path = paths.popleft()
-        for step in STEPS:
+        for step in steps:
             if sum(one in FAULTS for one in (*path, step)) > FAULTS_MAX:
                 continue
             group = Group(kind)

@@ -373,6 +373,11 @@ class World:
         fields.setdefault("rebalance_timeout_ms", 60_000)
         return self.heartbeat(member_id, 0, subscribed_topic_names=list(topics), owned={}, **fields)
 
+    def take_up(self, member_id: str, group_id: str = "g") -> ConsumerGroupHeartbeatResponse:
+        """The member reports that it has taken up all that it was assigned."""
+        current = self.group(group_id).members[member_id].current
+        return self.heartbeat(member_id, current.epoch, group_id=group_id, owned=current.assigned)
+
     def commit(
         self,
         offsets: dict[tuple[str, int], int],
