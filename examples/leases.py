@@ -54,11 +54,14 @@ async def main() -> None:
         finally:
             print(f"tenant {lease.partition} is not ours any more", flush=True)
 
-    async with quorate.lease("billing", "tenants", bootstrap_servers=BOOTSTRAP) as partitions:
+    async with quorate.lease("housekeeping", "tenants", bootstrap_servers=BOOTSTRAP) as partitions:
         running = asyncio.ensure_future(partitions.run(work))
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, running.cancel)
         with suppress(asyncio.CancelledError):
             await running
 
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except quorate.KafkaError as error:  # such as a topic that does not exist
+    sys.exit(f"leases.py: {error}")

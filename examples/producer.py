@@ -9,8 +9,11 @@ import time
 
 from confluent_kafka import KafkaError, Message, Producer
 
-bootstrap = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092"
-producer = Producer({"bootstrap.servers": bootstrap})
+BOOTSTRAP = "127.0.0.1:9092,127.0.0.1:9093,127.0.0.1:9094"  # all nodes: one of them may be away at the start
+QUIET = 2  # critical: it dials a node that is away again and again, and would say so each time
+
+bootstrap = sys.argv[1] if len(sys.argv) > 1 else BOOTSTRAP
+producer = Producer({"bootstrap.servers": bootstrap, "log_level": QUIET})
 
 
 def on_delivery(error: KafkaError | None, message: Message) -> None:

@@ -13,6 +13,7 @@ import re
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -209,14 +210,31 @@ def test_no_printed_text_names_a_file_that_only_a_checkout_has() -> None:
     assert named <= {path.stem for path in (ROOT / "docs").rglob("*.md")}
 
 
+def packages() -> list[str]:
+    """The top-level packages of the wheel."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    return [name for name in settings["packages"]["find"]["include"] if not name.endswith(".*")]
+
+
+def test_a_wheel_has_no_folder_that_a_command_wrote_beside_the_packages() -> None:
+    """`quorate up` and `quorate pipeline` write into the checkout by default."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    include = settings["packages"]["find"]["include"]
+
+    def is_packed(folder: str) -> bool:  # as setuptools decides it
+        return any(fnmatchcase(folder.replace("/", "."), pattern) for pattern in include)
+
+    assert all(is_packed(name) for name in [*packages(), "quorate/commands", "cluster/http/files"])
+    assert not any(
+        is_packed(name) for name in ["quorate-data", "quorate-data/node-1", "quorate-report", "tests"]
+    )
+
+
 def printed_texts() -> Iterator[tuple[str, str]]:
     """Yield the strings that somebody may see, by place, in modules that mention the documents.
 
     Docstrings are left out, except those of commands, which are their help."""
-    packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]
-    for path in sorted(
-        path for room in packages["include"] for path in ROOT.glob(f"{room.strip('*')}/**/*.py")
-    ):
+    for path in sorted(path for room in packages() for path in ROOT.glob(f"{room}/**/*.py")):
         source = path.read_text(encoding="utf-8")
         if "docs" not in source:
             continue
