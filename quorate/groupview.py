@@ -123,7 +123,7 @@ def _head(view: View, at_ms: int | None, width: int | None) -> list[str]:
     if at_ms is not None and view.get("state_since_ms") is not None:
         told.append(f"{view['state']} for {_span(at_ms - view['state_since_ms'])}")
     if view.get("heartbeat_interval_ms") is not None:
-        told.append(f"a heartbeat every {_span(view['heartbeat_interval_ms'])}")
+        told.append(f"heartbeat interval {_span(view['heartbeat_interval_ms'])}")
         told.append(f"session timeout {_span(view['session_timeout_ms'])}")
     return wrapped(first, width) + (wrapped(", ".join(told), width) if told else [])
 

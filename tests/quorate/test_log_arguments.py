@@ -102,6 +102,16 @@ def test_what_reads_files_only_reads_the_default_directory_too(
         assert "no such option: --url" in refusal(capsys, ExitCode.USAGE, command, "--url", "h:1").lower()
 
 
+@pytest.mark.parametrize("command", ["run", "stream"])
+def test_the_pipeline_reads_the_default_directory_too(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.chdir(tmp_path)
+    assert run(["pipeline", command, "--output", "tables"]) == ExitCode.UNREADABLE
+    assert "quorate-data is not a directory" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [

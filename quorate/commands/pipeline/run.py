@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorate.commands.log.pagefile import Force, claim, write_page
-from quorate.commands.options import Json, option, typed
+from quorate.commands.options import DEFAULT_DATA, Json, option, typed
 from quorate.commands.pipeline.common import (
     Conf,
     DriverMemory,
@@ -36,8 +36,8 @@ BRIEF_BYTES = 16 << 20
 
 
 def run(
-    input: Input,
     output: Output,
+    input: Input = str(DEFAULT_DATA),
     mode: Mode = "fail",
     report: Annotated[Path | None, option("--report", "FILE", "Write an HTML page of the tables.")] = None,
     force: Force = False,
@@ -51,7 +51,7 @@ def run(
 
     Only entries that no run has read yet are read. New rows appear in the tables all at once, or not at all.
 
-    Example: quorate pipeline run --input quorate-data --output tables --report report.html
+    Example: quorate pipeline run --output tables --report report.html
     """
     if report is not None:
         claim(report, force=force)

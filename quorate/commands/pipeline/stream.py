@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-from quorate.commands.options import Json, flag, option
+from quorate.commands.options import DEFAULT_DATA, Json, flag, option
 from quorate.commands.pipeline.common import (
     Conf,
     DriverMemory,
@@ -31,8 +31,8 @@ STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
 def stream(
-    input: Input,
     output: Output,
+    input: Input = str(DEFAULT_DATA),
     every: Annotated[
         str, option("--every", "SPAN", "Shortest time between batches, such as 10s or 500ms.")
     ] = "10s",
@@ -52,7 +52,7 @@ def stream(
     Ends with Ctrl-C, and continues where it was when started again, however it ended: every entry is in the
     tables exactly once.
 
-    Example: quorate pipeline stream --input quorate-data --output tables --every 5s
+    Example: quorate pipeline stream --output tables --every 5s
     """
     every_s = _seconds(every)
     with refusals(), ExitStack() as session:
