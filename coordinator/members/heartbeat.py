@@ -304,8 +304,8 @@ def _assignment(
     assigned to it once more instead."""
     current = member.current
     is_revoking = current.state is MemberState.UNREVOKED_PARTITIONS
-    is_untold = is_revoking and report.owned is not None
-    is_untold &= not report.is_told or report.has_any(current.pending)  # it may have missed being told
+    may_not_know = not report.is_told or report.has_any(current.pending)
+    is_untold = is_revoking and report.owned is not None and may_not_know
     if not (is_due or is_untold or current.assigned != before.assigned):
         return None
     topics = topic_ids(group) if is_revoking else frozenset()
