@@ -9,6 +9,7 @@ import json
 import os
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,12 @@ from typing import Any
 import pytest
 import typer
 
+from cluster.launching.cluster_directory import kept_if_ready
+from cluster.main import main as node_main
 from quorate.app import app, run
 from quorate.commands.log.common import plain
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
+from raftlog.env.files import OsFiles
 from tests.quorate.lognode import LogNode
 from tests.support.disk_node import DiskNode
 
@@ -69,6 +73,38 @@ def test_every_command_explains_itself_with_an_example(
     usage, _, rest = shown.partition("\n")
     assert not re.search(r"[{}<>]", usage), "values are named plainly"
     assert not re.search(r"<\w", rest), "values are named plainly"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_examples_are_wrapped_at_blanks_only(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    assert run([*command, "--help"]) == 0
+    assert not re.search(r"\w-+$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_a_port_that_speaks_no_tls_is_said_to_do_so(capsys: pytest.CaptureFixture[str]) -> None:
+    node = LogNode(1)
+    try:
+        assert run(["cluster", "status", "--url", node.url.replace("http:", "https:")]) == 3
+        assert "the port speaks HTTP without TLS); give its address with http://" in one_error(capsys)
+        assert run(["log", "terms", "--url", node.url.replace("http:", "https:")]) == 3
+        assert "the port speaks HTTP without TLS); give its address with http://" in one_error(capsys)
+    finally:
+        node.close()
+
+
+def test_a_wrong_flag_of_a_node_is_an_error_like_any_other(capfd: pytest.CaptureFixture[str]) -> None:
+    assert node_main(["--foo", "3"]) == ExitCode.USAGE
+    assert one_error(capfd).startswith("quorate: error: flag --foo: unknown setting foo")
+
+
+def test_only_a_setting_with_a_name_like_it_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["settings", "nope"])
+    assert "did you mean" not in one_error(capsys)
+    run(["settings", "kafka.prot"])
+    assert "did you mean kafka.port?" in one_error(capsys)
 
 
 def test_a_shell_completes_commands_and_options(
@@ -296,6 +332,31 @@ def test_exit_codes_are_documented_where_people_look(capsys: pytest.CaptureFixtu
         assert f"| {code.value} | {meaning} |" in page
 
 
+def test_commands_without_json_are_named_on_the_page() -> None:
+    command_line: Any = typer.main.get_command(app)
+
+    def without(command: Any, name: str) -> list[str]:
+        if hasattr(command, "commands"):
+            return [found for key, one in command.commands.items() for found in without(one, f"{name} {key}")]
+        return [] if any("--json" in option.opts for option in command.params) else [f"`{name.strip()}`"]
+
+    said = f"({' and '.join(sorted(without(command_line, ''), reverse=True))} have none)"
+    assert said in COMMANDS_PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "words", [["export", "DIR", "--format", "parquet", "--output", "DIR/out"], ["dump", "s3://logs/node-1"]]
+)
+def test_a_missing_package_has_its_exit_code(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(tmp_path / "node")
+    DiskNode(data).stop()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert run(["log", *(word.replace("DIR", data) for word in words)]) == ExitCode.INSTALLATION
+    assert "needs pyarrow" in one_error(capsys)
+
+
 def test_a_command_error_carries_its_hint() -> None:
     assert str(CommandError("it is late", hint="go home")) == "it is late; go home"
     assert str(CommandError("it is late")) == "it is late"
@@ -320,3 +381,38 @@ def test_a_port_in_use_is_told_in_the_words_of_the_command() -> None:
     assert str(launch_failure(LaunchError(said, 70))).endswith(
         "choose another port with --port and --http-port"
     )
+
+
+@pytest.mark.parametrize("nodes", ["1", "3"])
+def test_an_up_that_fails_removes_the_directory_that_it_created(
+    nodes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = ["up", "--nodes", nodes, "--port", str(other.getsockname()[1]), "--http-port", "0"]
+        for data in ([], ["--data", "new/one"]):
+            assert run([*taken, *data]) == ExitCode.NODE_STOPPED
+            assert "address already in use" in one_error(capsys)
+            assert list(tmp_path.iterdir()) == []
+        mine = tmp_path / "mine"
+        mine.mkdir()
+        run([*taken, "--data", str(mine)])
+        assert mine.exists(), "what was there before stays"
+
+
+def test_an_up_removes_no_directory_that_is_ready_or_that_another_process_uses(tmp_path: Path) -> None:
+    with kept_if_ready(tmp_path / "ready") as keep:
+        keep()
+    assert (tmp_path / "ready").exists()
+    with kept_if_ready(tmp_path / "used"):
+        lock = OsFiles().lock(str(tmp_path / "used" / "lock"))
+    lock.release()
+    assert (tmp_path / "used").exists()
+
+
+def test_a_cluster_of_one_that_cannot_grow_is_no_dead_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    DiskNode(str(tmp_path / "alone")).stop()
+    assert run(["up", "--nodes", "3", "--data", str(tmp_path / "alone")]) == ExitCode.USAGE
+    assert "cannot grow: give another directory with --data, or remove this one if" in one_error(capsys)
