@@ -155,7 +155,7 @@ def _shown(attribute: str) -> str:
 
 
 def _nearest(attribute: str, known: Mapping[str, Setting], *, is_flag: bool) -> str:
-    close = difflib.get_close_matches(attribute, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(attribute, known, n=1)
     if not close:
         return "; `quorate settings` lists them all"
     near = known[close[0]].name
