@@ -163,7 +163,7 @@ def test_fast_path_equals_slow_path_on_every_heartbeat(seed: int, script: list[t
 
 
 def settle(consumer: Consumer) -> None:
-    for _ in range(3):
+    for _ in range(4):
         consumer.heartbeat()
 
 
