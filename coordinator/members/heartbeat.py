@@ -304,18 +304,20 @@ def _assignment(
     assigned to it once more instead."""
     current = member.current
     is_revoking = current.state is MemberState.UNREVOKED_PARTITIONS
-    is_untold = is_revoking and report.owned is not None
-    is_untold &= not report.is_told or report.has_any(current.pending)  # it may have missed being told
-    if not (is_due or is_untold or current.assigned != before.assigned):
+    key = group.group_id, member.member_id
+    is_new = current.assigned != before.assigned
+    is_awaited = key in groups.reports.unacknowledged
+    is_untold = is_revoking and not report.is_told and not is_awaited
+    is_untold |= is_revoking and report.has_any(current.pending)  # it may have missed being told
+    if not (is_due or is_untold or is_new):
         return None
     topics = topic_ids(group) if is_revoking else frozenset()
     is_open = report.leaves_open(before, current, topics)
-    key = group.group_id, member.member_id
     groups.reports.answer(key, is_revoking and not is_open)
     partitions = {topic_id: set(epochs) for topic_id, epochs in current.assigned.items()}
     for topic_id, epochs in existing(current.pending, topics).items() if is_open else ():
         partitions.setdefault(topic_id, set()).update(epochs)
-    if groups.reports.expect(key, partitions, ctx.monotonic_ms):
+    if groups.reports.expect(key, partitions, ctx.monotonic_ms, is_new=is_new):
         groups.invalidate_replies(group.group_id)  # the next heartbeat may have to repeat the assignment
     return Assignment(
         topic_partitions=[
