@@ -470,7 +470,7 @@ class GroupShard:
             return None
         if self.groups.retries.waits_for_check(group_id):
             return None
-        if (group_id, member_id) in self.groups.reports.unacknowledged:
+        if not member.is_classic and not self.groups.reports.is_settled((group_id, member_id)):
             return None
         if self.groups.catalog_changes and self.groups.catalog_changes.concerns(group):
             return None

@@ -4,13 +4,15 @@ Also here: the assignments that members were sent and have not acknowledged. A c
 once it has taken up, or given up, what a reply says. If it does not, its reply may be lost.
 
 A new leader has none of this. Whatever it needs to know about a revocation in progress is in the log
-(`coordinator.state.reconcile.NOT_REPORTED`), and clients send a full heartbeat to it.
+(`coordinator.state.reconcile.NOT_REPORTED`). It answers the first heartbeat of each member with its
+assignment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from coordinator.leader_state.timers import MemberKey
 from coordinator.state.freeing import free_incrementally
@@ -36,15 +38,15 @@ class Reports:
 
     def __init__(self) -> None:
         self.last: dict[MemberKey, Owned] = {}
-        self.told: set[MemberKey] = set()
-        """Members whose last assignment from this leader told them to revoke partitions."""
+        self.told: dict[MemberKey, bool] = {}
+        """Whether the last assignment that this leader sent to a member told it to revoke partitions."""
         self.unacknowledged: dict[MemberKey, Unacknowledged] = {}
 
     def hear(
         self, key: MemberKey, member: Member | None, owned: Owned | None, epoch: int, is_full: bool
     ) -> Report:
         """Record the report of an admitted heartbeat, and combine it with the member's previous report."""
-        last, is_told = self.last.get(key), key in self.told
+        last, is_told = self.last.get(key), self.told.get(key, False)
         if owned is None:
             return Report(None, epoch, last, is_full, is_told)
         self.unacknowledged.pop(key, None)
@@ -57,41 +59,48 @@ class Reports:
         """Record that a reply with an assignment was sent.
 
         `is_told` says whether it requires a revocation."""
-        if is_told:
-            self.told.add(key)
-        else:
-            self.told.discard(key)
+        self.told[key] = is_told
 
-    def expect(self, key: MemberKey, partitions: Owned, now_ms: float) -> bool:
-        """Return whether the member should report these partitions, which it was just sent, soon."""
-        before, last, is_told = self.unacknowledged.pop(key, None), self.last.get(key), key in self.told
-        if last is None or (same(last, partitions) and not is_told):
+    def expect(self, key: MemberKey, partitions: Owned, now_ms: float, *, is_new: bool) -> bool:
+        """Return whether the member has partitions to report from this reply on, and had none before.
+
+        `is_new` says whether the assignment changed with this reply."""
+        before, last, is_told = self.unacknowledged.pop(key, None), self.last.get(key), self.told[key]
+        is_known = same(last, partitions) if last is not None else not is_new and before is None
+        if is_known and not is_told:
             return False
         is_repeat = before is not None and same(before.partitions, partitions)
         repeats_left = max(0, before.repeats_left - 1) if before is not None and is_repeat else REPEATS
         if not repeats_left and not is_told:
             return False
         self.unacknowledged[key] = Unacknowledged(partitions, now_ms, repeats_left)
-        return True
+        return before is None
 
     def is_overdue(self, key: MemberKey, now_ms: float, interval_ms: int) -> bool:
         """Whether the reply with the member's assignment may be lost, because a heartbeat interval went by.
 
-        Half of it counts already: a client that waits no longer for a reply heartbeats early."""
+        Half of it counts already: a client that waits no longer for a reply heartbeats early. A former
+        leader's reply may be lost too."""
+        if key not in self.told:
+            return True
         sent = self.unacknowledged.get(key)
         return sent is not None and now_ms - sent.sent_ms >= interval_ms / 2
+
+    def is_settled(self, key: MemberKey) -> bool:
+        """Whether this leader sent the member its assignment, and the member reported it."""
+        return key in self.told and key not in self.unacknowledged
 
     def forget(self, key: MemberKey) -> None:
         """Remove the member."""
         self.last.pop(key, None)
-        self.told.discard(key)
+        self.told.pop(key, None)
         self.unacknowledged.pop(key, None)
 
     def clear(self) -> Iterator[None]:
         """Remove all reports. Iterating the result frees the memory in steps."""
-        last, self.last = self.last, {}
-        self.told, self.unacknowledged = set(), {}
-        return free_incrementally(last)
+        tables = self.last, self.told, self.unacknowledged
+        self.last, self.told, self.unacknowledged = {}, {}, {}
+        return chain.from_iterable(free_incrementally(table) for table in tables)
 
 
 def _its_own(owned: Owned, current: Current) -> Owned:

@@ -304,18 +304,19 @@ def _assignment(
     assigned to it once more instead."""
     current = member.current
     is_revoking = current.state is MemberState.UNREVOKED_PARTITIONS
-    may_not_know = not report.is_told or report.has_any(current.pending)
-    is_untold = is_revoking and report.owned is not None and may_not_know
-    if not (is_due or is_untold or current.assigned != before.assigned):
+    key = group.group_id, member.member_id
+    is_new = current.assigned != before.assigned
+    is_awaited = key in groups.reports.unacknowledged
+    may_not_know = report.has_any(current.pending) or not (report.is_told or is_awaited)
+    if not (is_due or is_new or (is_revoking and may_not_know)):
         return None
     topics = topic_ids(group) if is_revoking else frozenset()
     is_open = report.leaves_open(before, current, topics)
-    key = group.group_id, member.member_id
     groups.reports.answer(key, is_revoking and not is_open)
     partitions = {topic_id: set(epochs) for topic_id, epochs in current.assigned.items()}
     for topic_id, epochs in existing(current.pending, topics).items() if is_open else ():
         partitions.setdefault(topic_id, set()).update(epochs)
-    if groups.reports.expect(key, partitions, ctx.monotonic_ms):
+    if groups.reports.expect(key, partitions, ctx.monotonic_ms, is_new=is_new):
         groups.invalidate_replies(group.group_id)  # the next heartbeat may have to repeat the assignment
     return Assignment(
         topic_partitions=[

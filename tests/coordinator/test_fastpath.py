@@ -113,4 +113,6 @@ def test_no_entry_while_a_check_is_due(world: World) -> None:
     world.shard.on_ready(world.ctx())
     assert world.shard.fast_entry("g", "a") is None
     world.work()
+    assert world.shard.fast_entry("g", "a") is None, "this leader has not told it its assignment yet"
+    world.heartbeat("a", 1)
     entry_of(world)

@@ -130,6 +130,48 @@ def test_a_revocation_is_repeated_until_the_rebalance_timeout(revoking: World) -
     assert "a" not in revoking.group().members
 
 
+def test_a_revocation_is_repeated_to_a_member_that_never_reported_to_this_leader(world: World) -> None:
+    """The leader changed between two heartbeats, which the member did not notice."""
+    world.join("a")
+    world.take_up("a")
+    world.lead_again()
+    world.join("b")
+    assert partitions(world.heartbeat("a", 1)) == [*range(6)]
+    world.sleep(INTERVAL_MS)
+    assert partitions(world.heartbeat("a", 1)) == [*range(6)]
+
+
+def test_a_new_leader_repeats_a_revocation_without_a_report(revoking: World) -> None:
+    revoking.lead_again()
+    assert partitions(revoking.heartbeat("a", 1)) == [*range(6)]
+
+
+def test_a_new_leader_repeats_new_partitions_once(revoking: World) -> None:
+    """The former leader's reply was lost, and the member did not notice that the leader changed."""
+    revoking.take_up("a")
+    assert partitions(revoking.heartbeat("b", 2)) == [*range(6, 12)]
+    revoking.lead_again()
+    revoking.work()
+    assert revoking.shard.fast_entry("g", "b") is None
+    assert partitions(revoking.heartbeat("b", 2)) == [*range(6, 12)]
+    assert revoking.shard.fast_entry("g", "b") is not None
+    revoking.sleep(INTERVAL_MS)
+    assert partitions(revoking.heartbeat("b", 2)) is None
+
+
+def test_a_repeated_revocation_leaves_the_cached_replies_of_others_valid(revoking: World) -> None:
+    """A member may take minutes to give up its partitions, in a group of thousands."""
+    revoking.heartbeat("b", 2, owned={})
+    revoking.sleep(INTERVAL_MS)
+    revoking.join("c")
+    revoking.heartbeat("c", 3)
+    replies = revoking.shard.groups.replies_of("g")
+    for _ in range(3):
+        revoking.sleep(INTERVAL_MS)
+        assert partitions(revoking.heartbeat("a", 1)) is not None
+    assert replies.are_valid
+
+
 def test_new_partitions_are_repeated_a_few_times_to_a_client_that_never_lists_them(world: World) -> None:
     world.join("a")
     found = []

@@ -179,7 +179,11 @@ class Group:
         untold = {
             key: (repr(one.partitions), one.repeats_left) for key, one in reports.unacknowledged.items()
         }
-        heard = repr(sorted(reports.last.items())), frozenset(reports.told), repr(sorted(untold.items()))
+        heard = (
+            repr(sorted(reports.last.items())),
+            repr(sorted(reports.told.items())),
+            repr(sorted(untold.items())),
+        )
         return group.epoch, members, heard, self.slow.state(), self.quick.state()
 
     def rests(self) -> bool:
