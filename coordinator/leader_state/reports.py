@@ -49,8 +49,10 @@ class Reports:
         last, is_told = self.last.get(key), self.told.get(key, False)
         if owned is None:
             return Report(None, epoch, last, is_full, is_told)
-        self.unacknowledged.pop(key, None)
         owned = _its_own(owned, member.current if member is not None else JOINING)
+        sent = self.unacknowledged.get(key)
+        if sent is not None and same(owned, sent.partitions):
+            del self.unacknowledged[key]
         if last is None or not same(owned, last):
             self.last[key] = owned
         return Report(owned, epoch, last, is_full, is_told)
@@ -61,17 +63,20 @@ class Reports:
         `is_told` says whether it requires a revocation."""
         self.told[key] = is_told
 
-    def expect(self, key: MemberKey, partitions: Owned, now_ms: float, *, is_new: bool) -> bool:
+    def expect(
+        self, key: MemberKey, partitions: Owned, now_ms: float, *, is_new: bool, is_revoking: bool
+    ) -> bool:
         """Return whether the member has partitions to report from this reply on, and had none before.
 
-        `is_new` says whether the assignment changed with this reply."""
-        before, last, is_told = self.unacknowledged.pop(key, None), self.last.get(key), self.told[key]
+        `is_new` says whether the assignment changed with this reply, `is_revoking` whether the member still
+        has partitions to give up."""
+        before, last = self.unacknowledged.pop(key, None), self.last.get(key)
         is_known = same(last, partitions) if last is not None else not is_new and before is None
-        if is_known and not is_told:
+        if is_known and not is_revoking:
             return False
         is_repeat = before is not None and same(before.partitions, partitions)
         repeats_left = max(0, before.repeats_left - 1) if before is not None and is_repeat else REPEATS
-        if not repeats_left and not is_told:
+        if not repeats_left and not is_revoking:
             return False
         self.unacknowledged[key] = Unacknowledged(partitions, now_ms, repeats_left)
         return before is None

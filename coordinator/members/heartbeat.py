@@ -306,9 +306,9 @@ def _assignment(
     is_revoking = current.state is MemberState.UNREVOKED_PARTITIONS
     key = group.group_id, member.member_id
     is_new = current.assigned != before.assigned
-    is_awaited = key in groups.reports.unacknowledged
-    may_not_know = report.has_any(current.pending) or not (report.is_told or is_awaited)
-    if not (is_due or is_new or (is_revoking and may_not_know)):
+    is_silent = report.owned is None and key in groups.reports.unacknowledged
+    is_untold = is_revoking and not report.is_told and not is_silent
+    if not (is_due or is_new or is_untold):
         return None
     topics = topic_ids(group) if is_revoking else frozenset()
     is_open = report.leaves_open(before, current, topics)
@@ -316,7 +316,7 @@ def _assignment(
     partitions = {topic_id: set(epochs) for topic_id, epochs in current.assigned.items()}
     for topic_id, epochs in existing(current.pending, topics).items() if is_open else ():
         partitions.setdefault(topic_id, set()).update(epochs)
-    if groups.reports.expect(key, partitions, ctx.monotonic_ms, is_new=is_new):
+    if groups.reports.expect(key, partitions, ctx.monotonic_ms, is_new=is_new, is_revoking=is_revoking):
         groups.invalidate_replies(group.group_id)  # the next heartbeat may have to repeat the assignment
     return Assignment(
         topic_partitions=[

@@ -128,6 +128,11 @@ def _assigned_again(situation: Situation) -> bool:
     return situation.difference.kafka is None and bool(situation.asked.facts.get("lost"))
 
 
+def _kept_again(situation: Situation) -> bool:
+    """A member that never reported the partitions has revoked them; our reply says once more what it keeps."""
+    return situation.difference.kafka is None and situation.asked.facts.get("owned") == "told"
+
+
 def _at_once_before_interval(situation: Situation) -> bool:
     """We compute the target before the interval is set; in Kafka it has to wait for the interval too."""
     return situation.before.has_acted and situation.before.has_interval
@@ -373,7 +378,7 @@ CLASSIC: Final = ("DESCRIBE_GROUPS",)
 LISTED: Final = ("LIST_GROUPS",)
 JOINED: Final = ("JOIN_GROUP",)
 ANY_OF_GROUP: Final = (*HEARTBEAT, *DESCRIBED, *LISTED)
-FORGOTTEN: Final = (*ANY_OF_GROUP, "OFFSET_COMMIT", "OFFSET_DELETE", "DELETE_GROUPS")
+FORGOTTEN: Final = (*ANY_OF_GROUP, *CLASSIC, "OFFSET_COMMIT", "OFFSET_DELETE", "DELETE_GROUPS")
 
 ACCEPTED: Final = (
     Accepted("classic-told-at-once", ("HEARTBEAT",), "error_code", _told_at_once),
@@ -387,6 +392,7 @@ ACCEPTED: Final = (
     Accepted("told-first", HEARTBEAT, "member_epoch", _acknowledges_untold, Then.LEAVES),
     Accepted("told-first", HEARTBEAT, "assignment.", _revokes_further, Then.LEAVES),
     Accepted("assigned-again", HEARTBEAT, "assignment", _assigned_again, Then.LEAVES),
+    Accepted("assigned-again", HEARTBEAT, "assignment", _kept_again),
     Accepted("stranger-in-full-group", HEARTBEAT, "error_code", _stranger_in_full_group),
     Accepted("static-into-full-group", HEARTBEAT, "error_code", _returns_to_full_group, Then.ENDS),
     Accepted("instance-id-stays", HEARTBEAT, "error_code", _changes_instance, Then.ENDS),

@@ -34,7 +34,7 @@ from wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from wire.messages.find_coordinator import FindCoordinatorRequest
 from wire.messages.init_producer_id import InitProducerIdRequest
 
-HEARTBEAT_MS: Final = "15000"
+HEARTBEAT_MS: Final = "5000"
 SESSION_MS_MAX: Final = "60000"
 CLASSIC_SESSION_MS_MIN: Final = "1000"
 KAFKA_SETTINGS: Final = {
