@@ -65,8 +65,8 @@ ENTRY_BYTES: Final = 1 << 19
 """Bytes of records above which an entry is sent without them: that of some five thousand members at once."""
 
 VIEW_S: Final = 1.0
-VIEW_QUIET_S: Final = 10.0
-"""Shortest and longest pause between two views of a group."""
+VIEW_QUIET_S: Final = 2.0
+"""Shortest and longest pause between two views of a group; only a view tells of heartbeats."""
 
 VIEW_SHARE: Final = 0.01
 VIEW_BYTES_S: Final = 1 << 16

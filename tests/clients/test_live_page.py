@@ -309,6 +309,47 @@ async def test_the_page_says_when_lanes_do_not_begin_with_the_group(up: dict[str
     assert "quorate log timeline" in said
 
 
+A_QUIET_GROUP = """(() => {
+  const at_ms = Date.now(), text = id => document.getElementById(id).innerText;
+  const members = ['a', 'b', 'c'].map((id, n) => ({ ...member(id, [n]), waits_for: [],
+    last_heartbeat_ms: at_ms - 1000 * (n + 1) }));
+  const row = { group_id: 'g', state: 'Reconciling', type: 'consumer', members: 2, epoch: 2, offsets: 0 };
+  Lanes.skew = 0; groupId = 'g'; history_ = made; groups = { groups: [row], next_after: null };
+  history_.view = { shard: 0, at_ms, as_of_index: 12,
+    group: { ...group, group_id: 'g', state: 'Stable', state_since_ms: at_ms - 700, members } };
+  drawGroup(); drawGroups();
+  const read = ['about', 'list', 'members'].map(text);
+  const clock = Date.now;
+  Date.now = () => at_ms + 60000;
+  tick();
+  read.push(...['about', 'members'].map(text));
+  Date.now = clock;
+  retries = 1; drawGroups();
+  read.push(text('list'));
+  retries = 0; history_.view = { ...history_.view, group: null }; drawGroups();
+  return [...read, text('list')];
+})()"""
+"""The page at once, a minute later without an event, without its feed, and when the group has gone."""
+
+
+async def test_times_go_on_while_nothing_happens_and_the_list_agrees_with_the_group(
+    up: dict[str, Any], tab: Tab
+) -> None:
+    await tab.visit(f"{urls(up)[1]}/")
+    await shows(tab, "document.getElementById('lead').textContent.length > 0 && groups !== null")
+    await tab.evaluate("document.getElementById('group').hidden = false, 0")
+    about, listed, members, *later, lost, gone = await told(tab, A_QUIET_GROUP)
+    assert "stable for 0.7 s" in about
+    assert "As of" not in about
+    assert "1.0 s ago" in members
+    assert "Stable" in listed
+    assert "stable for 61 s" in later[0]
+    assert "As of 60 s ago." in later[0]
+    assert [f"{60 + n} s ago" in later[1] for n in (1, 2, 3)] == [True] * 3
+    assert "Reconciling" in lost, "the list is newer than a feed that is lost"
+    assert gone == "no group yet: start a consumer"
+
+
 async def test_the_page_of_another_node_restarts_it_and_moves_a_shard(up: dict[str, Any], tab: Tab) -> None:
     await tab.visit(f"{urls(up)[1]}/")
     await shows(tab, "!!document.querySelector('[data-key=\"restart 1\"]')")

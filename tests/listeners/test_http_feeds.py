@@ -217,6 +217,14 @@ async def test_readers_share_the_work_have_a_bound_and_leave_nothing(monkeypatch
         await until(lambda: not [one for one in asyncio.all_tasks() if "GroupFeeds" in repr(one)], 5)
 
 
+async def test_a_view_comes_soon_without_an_entry_as_heartbeats_write_none() -> None:
+    async with http_rig() as rig:
+        rig.node.add_group(GROUP)
+        async with reading(rig) as reader:
+            await reader.next("group")
+            assert (await reader.next("group", "alive"))[0] == "group"
+
+
 async def test_a_large_entry_comes_without_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feeds, "ENTRY_BYTES", 70_000)
     async with http_rig() as rig, reading(rig) as reader:

@@ -96,10 +96,13 @@ function drawCluster() {
     }))));
 }
 function drawGroups() {
-  const rows = groups.groups.filter(one => one.group_id.includes(filter));
+  const rows = groups.groups.flatMap(asWatched).filter(one => one.group_id.includes(filter));
   if (!$("filter")) put("groups", el("h2", {}, "Groups"),
     el("p", {}, el("input", { id: "filter", type: "search", placeholder: "filter this page", "aria-label": "Filter groups",
       oninput: event => { filter = event.target.value; drawGroups(); } })), el("div", { id: "list" }));
+  const drawn = JSON.stringify([rows, filter, after, groups.next_after]);
+  if ($("list").getAttribute("data-of") === drawn) return;
+  $("list").setAttribute("data-of", drawn);
   put("list", rows.length ? table(["Group", "State", "Type", "Members", "Epoch", "Offsets"], rows.map(one => [
     el("a", { href: "#" + encodeURIComponent(one.group_id), "data-key": one.group_id }, one.group_id), state(one.state), one.type,
     String(one.members), String(one.epoch), String(one.offsets)])) : el("p", { class: "soft" }, filter ? "no group here matches" : "no group yet: start a consumer"),
