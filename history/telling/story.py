@@ -163,6 +163,8 @@ class TermStep:
     why: str
     silent_ms: int | None
     """Milliseconds since the previous entry of the shard; ``None`` at the first entry."""
+    stands_out: tuple[str, ...] = ()
+    """Findings that begin with this term, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
