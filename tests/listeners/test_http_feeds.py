@@ -113,7 +113,9 @@ async def test_a_reader_gets_past_and_future_of_its_group_without_offsets_and_ot
             # A new term concerns every group of the shard.
             term = TermStartValue(term=4, node_id=9, why=TermWhy.EXPIRY, incarnation="i", boot_id="b")
             shard.append(Record(TermStartKey(), term))
-            assert (await reader.next("entry"))[1] == 8
+            _, index, data = await reader.next("entry")
+            assert index == 8
+            assert [(one["type"], one["value"]["node_id"]) for one in data["records"]] == [("TERM_START", 9)]
 
 
 async def test_a_reader_that_comes_back_gets_every_entry_once_from_any_node() -> None:
