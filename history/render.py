@@ -159,6 +159,11 @@ class MemberNames:
             if name not in self._taken:
                 return name
 
+    def in_order(self, member_ids: Iterable[str]) -> list[str]:
+        """Each member once: in the order of the names given here, and others as they come."""
+        place = {member_id: number for number, member_id in enumerate(self._names)}
+        return sorted(dict.fromkeys(member_ids), key=lambda one: place.get(one, len(place)))
+
     def legend(self) -> dict[str, str]:
         """Compact name -> member id, for names that differ from the id."""
         return {name: member_id for member_id, name in self._names.items() if name != member_id}

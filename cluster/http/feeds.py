@@ -1,8 +1,9 @@
 """Live feeds of groups as server-sent events: what the log says about one group, and how the group stands.
 
     start   the first index that is sent, and when it was written; nothing is left out from there on
-    entry   a committed entry with its records about the group, offsets left out; its id is its Raft index.
-            Members of a classic group come with what they were `assigned`
+    entry   a committed entry with its records about the group, offsets left out, or with the start of a term
+            of its shard; its id is its Raft index. Members of a classic group come with what they were
+            `assigned`
     group   the group as `GET /v1/groups/ID` answers, soon after a change, and now and then without one
     alive   nothing has happened for `ALIVE_S`
 
@@ -65,8 +66,8 @@ ENTRY_BYTES: Final = 1 << 19
 """Bytes of records above which an entry is sent without them: that of some five thousand members at once."""
 
 VIEW_S: Final = 1.0
-VIEW_QUIET_S: Final = 10.0
-"""Shortest and longest pause between two views of a group."""
+VIEW_QUIET_S: Final = 2.0
+"""Shortest and longest pause between two views of a group; only a view tells of heartbeats."""
 
 VIEW_SHARE: Final = 0.01
 VIEW_BYTES_S: Final = 1 << 16
@@ -335,7 +336,7 @@ def _about(frame: Frame, watched: Collection[str]) -> dict[str, list[RawRecord]]
             continue
         if raw.type == RecordType.TERM_START:
             for one in watched:
-                found.setdefault(one, [])
+                found.setdefault(one, []).append(raw)
         elif (group_id := group_id_of(raw)) is not None and group_id in watched:
             found.setdefault(group_id, []).append(raw)
     return found

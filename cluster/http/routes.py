@@ -134,13 +134,15 @@ class Route:
     answer: Schema | None = None
     media: tuple[str, ...] = ("application/json",)
     refusals: tuple[int, ...] = ()
+    ignores_unknown: bool = False
+    """Whether query parameters that it does not know are ignored: a link to a page may have some."""
     method: str = "GET"
     fields: tuple[Parameter, ...] = ()
 
     def parse(self, path: Mapping[str, str], query: Mapping[str, str]) -> dict[str, Any]:
         """Return all parameters with their values; HttpError 400 for an unknown or wrong one."""
         known = {parameter.name: parameter for parameter in self.parameters}
-        for name in query:
+        for name in () if self.ignores_unknown else query:
             if name not in known or known[name].in_path:
                 raise _unknown("parameter", name, known)
         given = {**query, **path}
@@ -280,7 +282,7 @@ ROUTES: tuple[Route, ...] = (
     Route("/", "page",
         "A page for a browser that shows the cluster, its groups, and one group live. Its script may read "
         "the answers of the cluster's other nodes (CORS, GET only), so that it outlives this one.",
-        media=("text/html",)),
+        media=("text/html",), ignores_unknown=True),
     Route("/healthz", "healthz",
         "Liveness: the process responds.",
         answer=object_of("status str")),

@@ -7,7 +7,7 @@ listed once, for the shard, unless one group is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from history.diagnoses import Rule, findings_of
@@ -178,12 +178,6 @@ def _only(group: GroupFindings, found: tuple[GroupFinding, ...]) -> GroupFinding
     return replace(group, findings=found, members=members)
 
 
-def _arrival(known: Collection[str]) -> Callable[[str], int]:
-    """A sort key for member ids: the order of arrival, then those that never joined."""
-    places = {member_id: place for place, member_id in enumerate(known)}
-    return lambda member_id: places.get(member_id, len(places))
-
-
 def _of_group(
     facts: GroupRows, notes: Sequence[Note] | None, window: LogWindow, rules: Iterable[Rule] | None = None
 ) -> GroupFindings:
@@ -194,9 +188,8 @@ def _of_group(
     described = {}
     for session in facts.sessions:
         described[session.member_id] = (names.name(session.member_id), client_words(session))
-    shown = dict.fromkeys(member_id for one in found for member_id in one.members)
     members = {}
-    for member_id in sorted(shown, key=_arrival(described)):
+    for member_id in names.in_order(member_id for one in found for member_id in one.members):
         name, said_of_it = described.get(member_id, (names.name(member_id), ""))
         members[name] = f"{member_id} ({said_of_it})" if said_of_it else member_id
     return GroupFindings(

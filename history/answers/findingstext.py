@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from history.diagnoses import RULES, words_of
+from history.diagnoses.table import LEADER_RULES
 from history.facts.rows import GroupFinding, Severity
 from history.reading.source import Basis
 from history.render import LOCAL, TimeStyle, duration, plural, ranges, sentence_list
@@ -215,7 +216,9 @@ def _finding_text(one: _Told, style: TimeStyle) -> Iterator[str]:
     where = one.place
     if one.group is not None:
         noun = one.group.noun
-        where = f"group {where}, " + (f"{noun} {ranges(found.epochs)}" if found.epochs else f"no {noun}")
+        where = f"group {where}"
+        if found.kind not in LEADER_RULES:
+            where += f", {noun} {ranges(found.epochs)}" if found.epochs else f", no {noun}"
     yield f"  where     {where}{lasted or ', still going on at the end of what was read'}"
     entries = ", ".join(str(index) for index in found.rests_on[:ENTRIES_SHOWN_MAX])
     more = len(found.rests_on) - ENTRIES_SHOWN_MAX

@@ -27,31 +27,34 @@ _HOW = {"EXPIRY": "it did not respond in time", "RESET": "its connection broke"}
 
 def failover(case: Case) -> Iterator[Found]:
     """The leader of the shard was lost, and another node took over."""
-    return failovers(case.facts.terms, "the group's shard", case)
+    return failovers(case.facts.terms, "the group's shard")
 
 
 def leader_flapping(case: Case) -> Iterator[Found]:
     """The leader of the shard changed, or its node restarted, again and again."""
-    return flapping(case.facts.terms[1:], "the group's shard", case)
+    return flapping(case.facts.terms[1:], "the group's shard")
 
 
-def failovers(terms: Sequence[TermRow], shard: str, case: Case | None = None) -> Iterator[Found]:
-    """The failovers among the terms; ``shard`` names the shard, ``case`` is the group concerned."""
+def failovers(terms: Sequence[TermRow], shard: str) -> Iterator[Found]:
+    """The failovers among the terms; ``shard`` names the shard."""
     for term in terms:
         if not term.is_takeover or term.why == TRANSFER:
             continue
-        before = f"node {term.previous_leader}" if term.previous_leader >= 0 else "the former leader"
         gap = ""
         if term.gap_ms is not None and term.gap_ms <= OUTAGE_MS_MAX:
             gap = f", at most {duration(term.gap_ms)} without a leader"
-        said = (
-            f"node {term.node_id} took over {shard} from {before}, which failed "
-            f"({_HOW.get(term.why, 'term ' + str(term.term))}){gap}: every session started again"
-        )
-        yield _found(case, [term], said)
+        yield _found([term], f"{_change(term, shard)}{gap}: every session started again")
 
 
-def flapping(terms: Sequence[TermRow], shard: str, case: Case | None = None) -> Iterator[Found]:
+def _change(term: TermRow, shard: str) -> str:
+    if term.previous_leader == term.node_id:
+        return f"node {term.node_id} lost the leadership of {shard} and leads it again"
+    before = f"node {term.previous_leader}" if term.previous_leader >= 0 else "the former leader"
+    how = _HOW.get(term.why, f"term {term.term}")
+    return f"node {term.node_id} took over {shard} from {before}, which failed ({how})"
+
+
+def flapping(terms: Sequence[TermRow], shard: str) -> Iterator[Found]:
     """The runs of unplanned terms; see `failovers`."""
     unplanned = [term for term in terms if term.why != TRANSFER]
     for run in clusters(unplanned, lambda term: term.timestamp_ms, LEADS_PAUSE_MS, LEADS_MIN):
@@ -63,14 +66,15 @@ def flapping(terms: Sequence[TermRow], shard: str, case: Case | None = None) -> 
             f"{shard} changed its leader {plural(len(run), 'time')} in {span} (nodes {nodes}): "
             "each time all sessions start again, so no dead member is detected meanwhile"
         )
-        yield _found(case, run, said)
+        yield _found(run, said)
 
 
-def _found(case: Case | None, terms: list[TermRow], words: str) -> Found:
+def _found(terms: list[TermRow], words: str) -> Found:
+    """A finding without epochs, since a change of leader begins none."""
     first, last = terms[0], terms[-1]
     gap_ms = first.gap_ms if first.gap_ms is not None and first.gap_ms <= OUTAGE_MS_MAX else 0
     return Found(
-        epochs=() if case is None else case.epochs_between(first.index, last.index, last.timestamp_ms),
+        epochs=(),
         from_index=first.index,
         from_ms=first.timestamp_ms - gap_ms,
         to_index=last.index,

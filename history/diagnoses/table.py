@@ -320,9 +320,9 @@ _TABLE = (
         title="the leader of the shard failed",
         find=leaders.failover,
         means=(
-            "The leader of the group's shard failed and another node took over. It explains an interruption "
-            "of about a second; no member is removed because of it. A planned leadership transfer is not a "
-            "failover."
+            "The leader of the group's shard failed and another node took over, or it lost the leadership "
+            "and won it again. It explains an interruption of about a second; no member is removed because "
+            "of it. A planned leadership transfer is not a failover."
         ),
         reads="TERM_START: `node_id`, `previous_leader`, `why` is `EXPIRY` or `RESET`.",
         do="`quorate log terms` shows the leaders of all shards; check the node that failed.",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 
 from history.render import NAME_LENGTH_MAX, MemberNames
 
 from .rows import GroupRows, MemberSession
 
+_TEXT_AND_NUMBER = re.compile("([^0-9]*)([0-9]*)")
+
 
 def member_names(facts: GroupRows) -> MemberNames:
-    """The names of the members in the facts of a group, which must not lack earlier sessions.
+    """The names of the members in the facts of a group, which must not lack earlier sessions, in their order.
 
     A member is called by its number: `m2`, or `life1.m2` if the group ended since and began anew. Where the
     log has no number of any member, as it was written by an older release, members are counted by arrival in
@@ -24,7 +27,13 @@ def member_names(facts: GroupRows) -> MemberNames:
         if one.number is not None
         for life in (life_of[one.member_id],)
     }
-    return MemberNames(names or _by_arrival(life_of))
+    names = names or _by_arrival(life_of)
+    return MemberNames(dict(sorted(names.items(), key=lambda item: (life_of[item[0]], _by_number(item[1])))))
+
+
+def _by_number(name: str) -> list[tuple[str, int]]:
+    """Sort key of a name: its numbers as numbers, so that m10 comes after m2."""
+    return [(text, int(digits or -1)) for text, digits in _TEXT_AND_NUMBER.findall(name)]
 
 
 def name_in(session: MemberSession) -> str:

@@ -80,8 +80,8 @@ class Captions:
         for session in (whole or facts).sessions:
             self._clients[session.member_id] = session.client_id
         came = [session.member_id for session in facts.sessions]
-        self.members = tuple(dict.fromkeys([*came, *_others(facts)]))
-        """Every member id that the facts name."""
+        self.members = tuple(self.names.in_order([*came, *_others(facts)]))
+        """Every member id that the facts name, by number."""
         for member_id in self.members:
             self.names.name(member_id)
 

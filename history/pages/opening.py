@@ -2,7 +2,8 @@
 
 Severity decides first. Of equally severe findings it is the one within which the group was not stable for
 longest without a pause: a member that comes and goes for hours disturbs less than a minute of standstill.
-The unrest in which a group is created does not count: every group has it.
+The unrest in which a group is created does not count: every group has it. A finding of the shard's leaders
+is no unrest of the group, so it comes after the others, and the page opens where it began.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from history.diagnoses.table import LEADER_RULES
 from history.facts.rows import GroupFinding, GroupRows, Severity, SpanKind, begun_ms
 
 Period = tuple[int, int]
@@ -22,7 +24,12 @@ def opening(facts: GroupRows, findings: Sequence[GroupFinding], end_ms: int) -> 
         return None
     grave = [one for one in findings if one.severity is findings[0].severity]
     unrest = _unrest(facts, end_ms)
-    longest = [_longest(one.from_ms, end_ms if one.to_ms is None else one.to_ms, unrest) for one in grave]
+    longest = [
+        None
+        if one.kind in LEADER_RULES
+        else _longest(one.from_ms, end_ms if one.to_ms is None else one.to_ms, unrest)
+        for one in grave
+    ]
     worst = max(range(len(grave)), key=lambda at: _length(longest[at]))
     within = longest[worst]
     return worst, grave[worst].from_ms if within is None else _worst_moment(facts, within, end_ms)

@@ -121,7 +121,7 @@ def lanes_text(
 
 
 def _most_changed(members: Sequence[str], lanes: Lanes) -> list[str]:
-    """The members to show, in the order in which they joined."""
+    """The members to show, in their order."""
     changes = [_changes(lane) for lane in lanes.members]
     rank = sorted(range(len(members)), key=lambda number: -changes[number])[:LANES_MAX]
     return [members[number] for number in sorted(rank)]

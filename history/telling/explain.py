@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from history.diagnoses import RULES, findings_of, words_of
+from history.diagnoses.table import LEADER_RULES
 from history.facts.group import facts_of, windowed
 from history.facts.rows import GroupFinding, GroupRows
 from history.facts.transactions import transactions_of
@@ -28,7 +29,7 @@ from .evidence import UNKNOWN, GroupNotes, with_notes
 from .filters import NO_FILTERS, Filters, chosen
 from .known import Counterfactual
 from .member_labels import MemberLabels
-from .story import EpochStep, Focus, NoteStep, Step, Teller
+from .story import EpochStep, Focus, NoteStep, Step, Teller, TermStep
 from .transactions import transaction_steps
 
 
@@ -103,7 +104,7 @@ def explanation_of(
     findings = [replace(one, words=words_of(one, labels.member)) for one in findings]
     asides = _Asides(whole, noted, what_if, findings)
     epochs = [asides.beside(step) for step in teller.epochs()]
-    between: list[Step] = [*teller.terms(), *teller.notes()]
+    between: list[Step] = [*map(asides.beside_term, teller.terms()), *teller.notes()]
     if (catalog.has_transactions or not catalog.present) and focus.members is None:
         made = transactions_of(log, group_id, facts.shard, window.to_index, window.to_ms)
         mine = [one for one in made if focus.has_partition(one.partitions)]
@@ -202,7 +203,7 @@ def _place(step: Step) -> tuple[int, int]:
 
 
 class _Asides:
-    """Remarks about an epoch besides its facts."""
+    """Remarks about an epoch or a term besides its facts."""
 
     def __init__(
         self,
@@ -215,12 +216,18 @@ class _Asides:
         self._timeouts = {(one.to_index, one.member_id): one.timeout_ms or inf for one in facts.sessions}
         self._what_if: dict[int, list[str]] = {}
         self._stands_out: dict[int, dict[str, None]] = {}
+        self._of_leaders: dict[int, dict[str, None]] = {}
         for one in what_if:
             self._what_if.setdefault(one.index, []).append(one.words)
         for finding in findings:
             said = f"{finding.kind}: {RULES[finding.kind].title}"
+            if finding.kind in LEADER_RULES:
+                self._of_leaders.setdefault(finding.from_index, {})[said] = None
             for epoch in finding.epochs:
                 self._stands_out.setdefault(epoch, {})[said] = None
+
+    def beside_term(self, step: TermStep) -> TermStep:
+        return replace(step, stands_out=tuple(self._of_leaders.get(step.index, ())))
 
     def beside(self, step: EpochStep) -> EpochStep:
         evidence: list[str | None] = []

@@ -55,6 +55,10 @@ class MemberLabels:
         name, said = self._names.name(member_id), self._described(member_id)
         return f"{name} ({said})" if said else name
 
+    def in_order(self, member_ids: Iterable[str]) -> list[str]:
+        """The members by number."""
+        return self._names.in_order(member_ids)
+
     def legend(self) -> dict[str, str]:
         """Compact name -> member id and client description, for names that differ from the id."""
         legend = self._names.legend()
@@ -86,6 +90,10 @@ class MemberLabels:
         if found := named or said:
             return tuple(found)
         raise NothingToRead(f"no member {text!r} in the group: {self._who_there_is(text)}")
+
+    def is_classic(self, member_id: str) -> bool:
+        """Whether the member speaks the classic protocol, in a group of either protocol."""
+        return member_id in self._sessions and self._sessions[member_id].protocol == CLASSIC
 
     def is_stranger(self, member_id: str) -> bool:
         return member_id not in self._sessions

@@ -19,6 +19,9 @@ class EpochOwners:
         self._spans = sorted(facts.spans, key=lambda span: span.from_index)
         self._sessions = sorted(facts.sessions, key=lambda session: session.from_index)
         self._next_span = self._next_session = 0
+        self._place = {
+            one: number for number, one in enumerate(labels.in_order(one.member_id for one in self._sessions))
+        }
         self._owned: dict[tuple[str, int], OwnershipSpan] = {}
         self._present: list[MemberSession] = []
 
@@ -36,7 +39,8 @@ class EpochOwners:
             self._present.append(self._sessions[self._next_session])
             self._next_session += 1
         self._present = [session for session in self._present if _outlasts(session.to_index, row)]
-        parts: dict[str, list[TopicPartition]] = {session.member_id: [] for session in self._present}
+        present = sorted((session.member_id for session in self._present), key=self._place.__getitem__)
+        parts: dict[str, list[TopicPartition]] = {member_id: [] for member_id in present}
         for span in self._owned.values():
             if span.member_id in parts and _outlasts(span.to_index, row):
                 parts[span.member_id].append(span.partition)

@@ -49,6 +49,8 @@ def _told(explanation: Explanation, style: TimeStyle) -> Iterator[str]:
         else:
             place = "" if step.index is None else f"  index {step.index}"
             yield f"{style.full(step.timestamp_ms)}{place}"
+            if isinstance(step, TermStep):
+                yield from (f"  finding   {finding}" for finding in step.stands_out)
             yield f"  {step.why if isinstance(step, TermStep) else step.text}{_silence(step)}"
 
 

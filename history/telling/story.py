@@ -163,6 +163,8 @@ class TermStep:
     why: str
     silent_ms: int | None
     """Milliseconds since the previous entry of the shard; ``None`` at the first entry."""
+    stands_out: tuple[str, ...] = ()
+    """Findings that begin with this term, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,7 +417,7 @@ class Teller:
         parts = partitions_words(one.partition for one in same)
         waiter, holder = self.labels.short(wait.waiter), self.labels.short(wait.holder)
         them = "it" if len(same) == 1 else "them"
-        told = self._told_words(wait)
+        did = " ".join(word for word in (self._told_words(wait, them), _end_words(wait, them)) if word)
         since = f" (since {epoch_noun(row.protocol)} {wait.epoch})" if wait.from_index < row.index else ""
         return WaitStep(
             waiter=waiter,
@@ -431,11 +433,13 @@ class Teller:
             to_ms=wait.to_ms,
             waited_ms=waited_ms,
             end=wait.end.value,
-            words=f"{waiter} waited {duration(waited_ms)}{since} for {parts}, held by {holder}, which {told} "
-            + _end_words(wait, them),
+            words=f"{waiter} waited {duration(waited_ms)}{since} for {parts}, held by {holder}, which {did}",
         )
 
-    def _told_words(self, wait: Wait) -> str:
+    def _told_words(self, wait: Wait, them: str) -> str:
+        """What came before the end; a classic member is not told to give up partitions: it rejoins."""
+        if self.labels.is_classic(wait.holder):
+            return "" if wait.end in _HOLDER_ACTS else f"kept {them}"
         if wait.told_ms is None or wait.told_index is None:
             return "was not told before it" if wait.end in _HOLDER_ACTS else "was not told"
         return f"was told at {self.labels.style.clock(wait.told_ms)} (index {wait.told_index})" + (

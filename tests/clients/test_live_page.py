@@ -149,6 +149,10 @@ async def test_the_page_follows_a_group_and_goes_on_when_its_node_is_killed(
             assert "this page's own node" in await tab.evaluate("window.question")
             await shows(tab, "document.getElementById('lead').textContent === 'degraded: node 1 is away'")
             assert await tab.evaluate("document.querySelectorAll('#cluster button').length") == 0
+            said = "document.getElementById('said').textContent"
+            await shows(tab, f"{said}.startsWith('Node 1 was killed as asked.')")
+            gone_to = [url in await tab.evaluate(said) for url in urls(up)]
+            assert gone_to in ([False, True, False], [False, False, True])
         await shows(tab, f"{TEXT}.includes('3 members') && {TEXT}.includes('(late) left')")
         assert await tab.evaluate(ALL_OF_IT)
         data = Path(up["nodes"][0]["data"]).parent
@@ -235,6 +239,45 @@ WHOLE_GROUPS = """
 """Groups that are one record each, as the page reads them."""
 
 
+async def test_the_page_names_a_new_leader_and_why_it_leads(up: dict[str, Any], tab: Tab) -> None:
+    await tab.visit(f"{urls(up)[1]}/")
+    of_term = (
+        "['START', 'EXPIRY', 'RESET', 'TRANSFER'].flatMap(why => [-1, 1, 2].map(previous_leader => {"
+        " made.add({ ...entry(++made.last + 1, 'TERM_OPENED'), records: [{ type: 'TERM_START',"
+        " value: { node_id: 2, previous_leader, why } }] });"
+        " return made.causes(made.events.length, 1)[0][1]; }))"
+    )
+    assert await told(tab, of_term) == [
+        *["Node 2 leads the group's shard: the node started."] * 3,
+        "Node 2 took over the group's shard from the former leader, which did not respond in time.",
+        "Node 2 took over the group's shard from node 1, which did not respond in time.",
+        "Node 2 lost the leadership of the group's shard and leads it again.",
+        "Node 2 took over the group's shard from the former leader, whose connection broke.",
+        "Node 2 took over the group's shard from node 1, whose connection broke.",
+        "Node 2 lost the leadership of the group's shard and leads it again.",
+        "Node 2 took over the group's shard from the former leader, which handed it over as planned.",
+        "Node 2 took over the group's shard from node 1, which handed it over as planned.",
+        "Node 2 lost the leadership of the group's shard and leads it again.",
+    ]
+
+
+LINES = """[...document.querySelectorAll('#cluster td')].filter(one =>
+  one.getAttribute('data-name') === 'Lag by node' && one.clientHeight > 40).length"""
+
+
+async def test_rows_of_shards_are_one_line_and_groups_come_first_on_a_phone(
+    up: dict[str, Any], tab: Tab
+) -> None:
+    await tab.look(width=1280)
+    await tab.visit(f"{urls(up)[1]}/")
+    await shows(tab, "document.querySelectorAll('#cluster td .keep').length > 5 && groups !== null")
+    await shows(tab, f"{LINES} === 0")
+    top = "document.getElementById('{}').getBoundingClientRect().top"
+    assert await tab.evaluate(top.format("groups") + " > " + top.format("cluster"))
+    await tab.look(width=390)
+    assert await tab.evaluate(top.format("groups") + " < " + top.format("cluster"))
+
+
 async def test_groups_of_other_protocols_have_lanes_from_their_one_record(
     up: dict[str, Any], tab: Tab
 ) -> None:
@@ -307,6 +350,47 @@ async def test_the_page_says_when_lanes_do_not_begin_with_the_group(up: dict[str
     said = await told(tab, f"(made.cut = 'old', {begin})")
     assert said.startswith("The group is older than these lanes, which begin at ")
     assert "quorate log timeline" in said
+
+
+A_QUIET_GROUP = """(() => {
+  const clock = Date.now, at_ms = Date.now(), text = id => document.getElementById(id).innerText;
+  const members = ['a', 'b', 'c'].map((id, n) => ({ ...member(id, [n]), waits_for: [],
+    last_heartbeat_ms: at_ms - 1000 * (n + 1) }));
+  const row = { group_id: 'g', state: 'Reconciling', type: 'consumer', members: 2, epoch: 2, offsets: 0 };
+  Date.now = () => at_ms; Lanes.skew = 0;
+  groupId = 'g'; history_ = made; groups = { groups: [row], next_after: null };
+  history_.view = { shard: 0, at_ms, as_of_index: 12,
+    group: { ...group, group_id: 'g', state: 'Stable', state_since_ms: at_ms - 700, members } };
+  drawGroup(); drawGroups();
+  const read = ['about', 'list', 'members'].map(text);
+  Date.now = () => at_ms + 60000;
+  tick();
+  read.push(...['about', 'members'].map(text));
+  Date.now = clock;
+  retries = 1; drawGroups();
+  read.push(text('list'));
+  retries = 0; history_.view = { ...history_.view, group: null }; drawGroups();
+  return [...read, text('list')];
+})()"""
+"""The page at once, a minute later without an event, without its feed, and when the group has gone."""
+
+
+async def test_times_go_on_while_nothing_happens_and_the_list_agrees_with_the_group(
+    up: dict[str, Any], tab: Tab
+) -> None:
+    await tab.visit(f"{urls(up)[1]}/")
+    await shows(tab, "document.getElementById('lead').textContent.length > 0 && groups !== null")
+    await tab.evaluate("document.getElementById('group').hidden = false, 0")
+    about, listed, members, *later, lost, gone = await told(tab, A_QUIET_GROUP)
+    assert "stable for 0.7 s" in about
+    assert "As of" not in about
+    assert "1.0 s ago" in members
+    assert "Stable" in listed
+    assert "stable for 61 s" in later[0]
+    assert "As of 60 s ago." in later[0]
+    assert [f"{60 + n} s ago" in later[1] for n in (1, 2, 3)] == [True] * 3
+    assert "Reconciling" in lost, "the list is newer than a feed that is lost"
+    assert gone == "no group yet: start a consumer"
 
 
 async def test_the_page_of_another_node_restarts_it_and_moves_a_shard(up: dict[str, Any], tab: Tab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,12 @@ from coordinator.members import numbering
 from coordinator.members.numbering import number_records
 from history.facts.group import FactsBuilder
 from history.facts.naming import member_names
-from history.facts.rows import GroupRows
+from history.facts.rows import GroupRows, MemberSession
+from history.pages.captions import Captions
 from history.reading.catalog import CatalogHistory
+from history.render import UTC_STYLE
+from history.telling.member_labels import MemberLabels
+from history.telling.story import Teller
 from records import (
     NUMBERS_SINCE,
     Entry,
@@ -106,6 +111,33 @@ def test_a_history_that_begins_with_a_snapshot_has_the_same_names(world: World) 
         builder.entry(entry.index, entry.timestamp_ms, Entry(entry.cause, entry.records))
     names = member_names(builder.finish())
     assert {one: names.name(one) for one in "bc"} == live_names(world) == {"b": "m2", "c": "m3"}
+
+
+def test_members_are_in_the_order_of_their_numbers_and_others_by_name(world: World) -> None:
+    def session(member_id: str, number: int | None, index: int) -> MemberSession:
+        began = replace(told.sessions[0], member_id=member_id, number=number, from_index=index)
+        return replace(began, to_index=None, to_ms=None)
+
+    settle([Client(world, "a"), Client(world, "b")])
+    told = facts(world)
+    long = "member-of-a-long-name-"
+    came = (session(long + "a", 1, 2), session(long + "b", 10, 3), session(long + "c", 2, 3))
+    names = member_names(replace(told, sessions=came))
+    assert list(names.legend()) == ["m1", "m2", "m10"]
+    assert names.in_order([long + "b", long + "x", long + "c"]) == [long + one for one in "cbx"]
+    unnumbered = tuple(session(one, None, 2 + at) for at, one in enumerate(["zoe", "ann-10", "ann-9"]))
+    assert member_names(replace(told, sessions=unnumbered)).in_order(["zoe", "ann-10", "ann-9"]) == [
+        "ann-9", "ann-10", "zoe"
+    ]  # fmt: skip
+    # What is told follows: the legend, the owners, and the lanes of the timeline.
+    number_of = {"a": 2, "b": 1}
+    other = tuple(replace(one, number=number_of[one.member_id]) for one in told.sessions)
+    swapped = replace(told, sessions=other)
+    labels = MemberLabels(swapped, CatalogHistory(), UTC_STYLE)
+    assert list(labels.legend()) == ["m1", "m2"]
+    (*_, last) = Teller(swapped, labels).epochs()
+    assert list(last.owners) == ["m1", "m2"]
+    assert Captions(swapped, UTC_STYLE).members == ("b", "a")
 
 
 def live_number(world: World) -> dict[str, int]:

@@ -11,6 +11,8 @@ from history.answers.findingstext import findings_text
 from history.diagnoses.shards import ShardFindings, shard_findings
 from history.facts.rows import TermRow
 from history.reading.node import NodeLog
+from history.telling.explain import explain
+from history.telling.prose import explanation_text
 from records import Cause, TermWhy, Trigger
 from tests.history.repeating_log import opened
 from tests.support.memory_log import NOON_MS, Writer, current, group_epoch, group_topics, member, target_epoch
@@ -86,3 +88,23 @@ def test_a_failover_is_listed_once_for_all_groups_and_also_for_one() -> None:
     assert of_one.shards == ()
     ((of_group,),) = [one.findings for one in of_one.groups]
     assert (of_group.kind, of_group.group_id, of_group.rests_on) == ("FAILOVER", "billing", found.rests_on)
+
+
+def test_a_node_that_leads_again_took_over_from_no_other() -> None:
+    log = Writer()
+    log.term(1)
+    log.after(400).term(1, TermWhy.RESET, previous=1)
+    (of_shard,) = findings(opened(log.log)).shards
+    (found,) = of_shard.findings
+    assert found.words == (
+        "node 1 lost the leadership of shard-0 and leads it again, at most 400 ms without a leader: "
+        "every session started again"
+    )
+
+
+def test_explain_tells_a_finding_of_the_shard_where_its_term_began() -> None:
+    told = list(explanation_text(explain(groups_log(), "billing")))
+    (epoch,) = (at for at, line in enumerate(told) if "epoch 0 -> 1" in line)
+    (finding,) = (at for at, line in enumerate(told) if line.startswith("  finding   FAILOVER"))
+    assert finding > epoch
+    assert told[finding + 1].startswith("  term 2: node 1 took over from node 2")

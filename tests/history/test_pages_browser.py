@@ -5,6 +5,7 @@ The browser is Chromium without a window; where there is none, the tests are ski
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -271,6 +272,24 @@ async def test_the_strip_has_the_axis_of_the_lanes(facts: GroupRows, tab: Tab, t
     await tab.mouse("mousePressed", x, strip["top"] + 30, held=True)
     await tab.mouse("mouseReleased", x, strip["top"] + 30)
     assert await cursor(tab) == at
+
+
+async def test_no_length_of_a_quiet_time_looks_like_a_clock_time(
+    facts: GroupRows, tab: Tab, tmp_path: Path
+) -> None:
+    await shown(tab, timeline_page(facts, [], style=UTC_STYLE), tmp_path)
+    await tab.evaluate(
+        "window.written = new Set(), window.real = CanvasRenderingContext2D.prototype.fillText,"
+        "CanvasRenderingContext2D.prototype.fillText = function (text, ...given) {"
+        " window.written.add(text); return window.real.call(this, text, ...given); }, 0"
+    )
+    for width in range(400, 1500, 50):
+        await tab.look(width=width)
+        await tab.drawn()
+    written = await tab.evaluate("[...window.written]")
+    assert [text for text in written if text.endswith(" quiet")]
+    assert [text for text in written if re.fullmatch(r"\d\d:\d\d:\d\d", text)]
+    assert [text for text in written if re.fullmatch(r"[\d.]+ (ms|s|min|h|d)( \d+ \w+)?", text)] == []
 
 
 async def test_the_join_phase_of_a_classic_group_is_shown_before_its_epoch(tab: Tab, tmp_path: Path) -> None:

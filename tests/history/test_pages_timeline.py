@@ -174,6 +174,9 @@ def test_the_page_opens_where_the_gravest_finding_is_at_its_worst(facts: GroupRo
     created = finding(facts, from_ms=facts.epochs[0].timestamp_ms, to_ms=facts.epochs[1].timestamp_ms - 1)
     opens = timeline_data(facts, [created, finding(facts)], style=UTC_STYLE)["opens"]
     assert opens["finding"] == 1, "every group has the unrest in which it is created"
+    of_shard = finding(facts, kind="LEADER_FLAPPING", from_ms=facts.epochs[0].timestamp_ms)
+    data = timeline_data(facts, [of_shard], style=UTC_STYLE)
+    assert data["opens"]["at"] == data["findings"][0]["at"], "unrest of the group is not its work"
     notes = [finding(facts, severity=Severity.NOTE)]
     assert timeline_data(facts, notes, style=UTC_STYLE)["opens"] is None
     late = timeline_data(facts, [finding(facts)], style=UTC_STYLE, from_ms=expired.timestamp_ms + 5_000)

@@ -559,6 +559,8 @@ async def test_the_document_is_true() -> None:
                 assert answer.content_type in content
                 if answer.content_type == "application/json":
                     assert conforms(await answer.json(), content["application/json"]["schema"]), path
+            if path == "/":  # the page comes whatever stands behind its address
+                continue
             async with ask(rig.url + called + "?unheard-of=1") as answer:
                 assert answer.status == 400
                 assert conforms(await answer.json(), document["components"]["schemas"]["Error"])

@@ -113,7 +113,9 @@ async def test_a_reader_gets_past_and_future_of_its_group_without_offsets_and_ot
             # A new term concerns every group of the shard.
             term = TermStartValue(term=4, node_id=9, why=TermWhy.EXPIRY, incarnation="i", boot_id="b")
             shard.append(Record(TermStartKey(), term))
-            assert (await reader.next("entry"))[1] == 8
+            _, index, data = await reader.next("entry")
+            assert index == 8
+            assert [(one["type"], one["value"]["node_id"]) for one in data["records"]] == [("TERM_START", 9)]
 
 
 async def test_a_reader_that_comes_back_gets_every_entry_once_from_any_node() -> None:
@@ -215,6 +217,14 @@ async def test_readers_share_the_work_have_a_bound_and_leave_nothing(monkeypatch
             status, body = await rig.get(PATH)
             assert (status, body["error"]) == (429, "TOO_MANY_FEEDS")
         await until(lambda: not [one for one in asyncio.all_tasks() if "GroupFeeds" in repr(one)], 5)
+
+
+async def test_a_view_comes_soon_without_an_entry_as_heartbeats_write_none() -> None:
+    async with http_rig() as rig:
+        rig.node.add_group(GROUP)
+        async with reading(rig) as reader:
+            await reader.next("group")
+            assert (await reader.next("group", "alive"))[0] == "group"
 
 
 async def test_a_large_entry_comes_without_its_records(monkeypatch: pytest.MonkeyPatch) -> None:

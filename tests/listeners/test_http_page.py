@@ -45,6 +45,11 @@ async def test_the_page_comes_whole_with_a_policy_that_allows_its_own_script_onl
     assert "*" not in headers["Content-Security-Policy"]
 
 
+async def test_the_page_comes_with_an_unknown_parameter_too() -> None:
+    async with http_rig() as rig, rig.session.get(rig.url + "/?x&from=mail") as answer:
+        assert (answer.status, answer.content_type) == (200, "text/html")
+
+
 async def test_head_has_the_headers_of_the_page_and_no_body() -> None:
     async with http_rig() as rig, rig.session.head(rig.url + "/") as answer:
         assert answer.status == 200

@@ -36,6 +36,9 @@ function pager(what, page, most, num, turn) {
 const tag = (text, kind) => el("span", { class: "tag " + kind }, text);
 const ago = ms => ms < 0 ? "now" : ms < 9950 ? (ms / 1000).toFixed(1) + " s" : ms < 120000 ? Math.round(ms / 1000) + " s"
   : ms < 7200000 ? Math.round(ms / 60000) + " min" : Math.round(ms / 3600000) + " h";
+/* How long ago something was: it goes on by itself, as `goOn` is called every second. */
+const since = at => el("span", { "data-since": at }, ago(Lanes.now() - at));
+function goOn() { for (const one of document.querySelectorAll("[data-since]")) one.textContent = ago(Lanes.now() - one.getAttribute("data-since")); }
 const clock = ms => new Date(ms).toLocaleTimeString([], { hour12: false });
 const day = ms => new Date(ms).toLocaleDateString([], { month: "short", day: "numeric" });
 const when = ms => (day(ms) === day(Date.now()) ? "" : day(ms) + " ") + clock(ms);

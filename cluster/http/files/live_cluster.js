@@ -28,12 +28,13 @@ async function lookAtCluster() {
     const others = body.nodes.filter(node => node.http && !node.is_self && body.shards.some(s => s.leader_id === node.node_id));
     await Promise.allSettled(others.map(async node => views.set(node.node_id, await ask(url(node.http), "/v1/cluster"))));
     if (origin === location.origin) put("source");
-    else put("source", "this page's node does not answer; going on from node " + body.node_id,
-      body.launcher ? el("span", {}, "; ", el("a", { href: origin + "/" + location.hash }, "its page"), " can restart nodes") : "");
+    else put("source", (home === null ? "this page's node" : "node " + home + ", which served this page,") + " does not answer; going on from node " + body.node_id,
+      body.launcher ? el("span", {}, "; to restart nodes go to ", pageOf(origin)) : "");
     drawCluster();
     followLeader();
   } catch { put("source", "no node answers; trying again"); }
 }
+const pageOf = origin => el("a", { href: origin + "/" + location.hash }, origin);
 function leaderOf(shard) {
   const id = cluster?.shards.find(one => one.shard === shard)?.leader_id;
   const node = cluster?.nodes.find(one => one.node_id === id);
@@ -42,17 +43,19 @@ function leaderOf(shard) {
 
 // Only this page's own node takes changes from it, and only the launcher's nodes have what it takes.
 const mayChange = () => cluster.launcher && cluster.node_id === home;
-async function change(what, path, body = {}) {
+async function change(what, path, body = {}, ends = "") {
   if (asking) return;
+  let isCut = false;
   asking = true; drawCluster();
   $("said").textContent = what + " …";
   const given = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   try {
     const answer = await ask(location.origin, path, given, LAUNCHER_MS);
     $("said").textContent = answer.said || what + ": done";
-  } catch (error) { $("said").textContent = error instanceof TypeError ? what + ": this page's node has gone before it answered" : what + ": " + error.message; }
+  } catch (error) { isCut = error instanceof TypeError; $("said").textContent = what + ": " + (isCut ? "this page's node has gone before it answered" : error.message); }
   asking = false;
   await lookAtCluster();
+  if (isCut && ends && answered !== location.origin) put("said", ends + " as asked. It served this page, so it could not answer; go on at ", pageOf(answered), ".");
 }
 function button(key, text, title, run) {
   const one = el("button", { class: "small", type: "button", "data-key": key, title, onclick: run }, text);
@@ -62,9 +65,9 @@ function button(key, text, title, run) {
 function nodeButtons({ node_id: id, in_contact, is_self }) {
   const path = "/v1/nodes/" + id + "/", own = is_self ? " It is this page's own node: the page goes on from another." : "";
   const kill = button("kill " + id, "Kill", "kill -9 node " + id, () =>
-    confirm("Kill node " + id + " with kill -9? It stays down until it is restarted." + own) && change("killing node " + id, path + "kill"));
+    confirm("Kill node " + id + " with kill -9? It stays down until it is restarted." + own) && change("killing node " + id, path + "kill", {}, is_self && "Node " + id + " was killed"));
   return el("span", { class: "keep" }, in_contact ? kill : "", button("restart " + id, "Restart", in_contact ? "stop node " + id + " and start it again" : "start node " + id, () =>
-    (!is_self || confirm("Restart node " + id + "?" + own)) && change("restarting node " + id, path + "restart")));
+    (!is_self || confirm("Restart node " + id + "?" + own)) && change("restarting node " + id, path + "restart", {}, is_self && "Node " + id + " restarts")));
 }
 function moveButtons(shard) {
   const takes = !cluster.transfers_last ? shard : cluster.shards.find(one => one.shard < 0) || shard;
@@ -87,19 +90,22 @@ function drawCluster() {
       shards.filter(shard => shard.leader_id === node.node_id).map(shard => shard.name || shard.shard).join(", ") || "–",
       node.kafka ? address(node.kafka) : "", node.http ? address(node.http) : "",
       ...(changes ? [nodeButtons(node)] : [])])),
-    table(["Shard", "Leader", "Term", "Committed", "Followers' lag", ...(changes ? ["Move"] : [])], shards.map(shard => {
-      const lags = followers(shard).map(one => "node " + one.node_id + ": " +
-        (!one.in_contact ? "away" : one.last_ack_ago_ms === null || one.mode === "probing" ? "?" : one.lag));
+    table(["Shard", "Leader", "Term", "Committed", "Lag by node", ...(changes ? ["Move"] : [])], shards.map(shard => {
+      const lags = followers(shard).flatMap((one, n) => [n ? ", " : "", keep(one.node_id + ": " +
+        (!one.in_contact ? "away" : one.last_ack_ago_ms === null || one.mode === "probing" ? "?" : one.lag))]);
       return [keep(shard.name || shard.shard), shard.leader_id === null ? tag("none", "bad") : keep("node " + shard.leader_id),
         String(shard.term), String((views.get(shard.leader_id)?.shards.find(one => one.shard === shard.shard) || shard).committed_index),
-        lags.join(", ") || (nodes.length > 1 ? "?" : "–"), ...(changes ? [moveButtons(shard)] : [])];
+        lags.length ? el("span", {}, ...lags) : (nodes.length > 1 ? "?" : "–"), ...(changes ? [moveButtons(shard)] : [])];
     }))));
 }
 function drawGroups() {
-  const rows = groups.groups.filter(one => one.group_id.includes(filter));
+  const rows = groups.groups.flatMap(asWatched).filter(one => one.group_id.includes(filter));
   if (!$("filter")) put("groups", el("h2", {}, "Groups"),
     el("p", {}, el("input", { id: "filter", type: "search", placeholder: "filter this page", "aria-label": "Filter groups",
       oninput: event => { filter = event.target.value; drawGroups(); } })), el("div", { id: "list" }));
+  const drawn = JSON.stringify([rows, filter, after, groups.next_after]);
+  if ($("list").getAttribute("data-of") === drawn) return;
+  $("list").setAttribute("data-of", drawn);
   put("list", rows.length ? table(["Group", "State", "Type", "Members", "Epoch", "Offsets"], rows.map(one => [
     el("a", { href: "#" + encodeURIComponent(one.group_id), "data-key": one.group_id }, one.group_id), state(one.state), one.type,
     String(one.members), String(one.epoch), String(one.offsets)])) : el("p", { class: "soft" }, filter ? "no group here matches" : "no group yet: start a consumer"),

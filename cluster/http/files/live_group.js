@@ -1,5 +1,5 @@
 /* One group: its live feed, how it stands now or stood at an earlier moment. */
-const DRAW_MS = 1000, DRAW_MS_MIN = 100, DRAW_SHARE = 5, SILENCE_MS = 12000, RETRY_MS_MIN = 500, RETRY_MS_MAX = 5000;
+const DRAW_MS = 1000, DRAW_MS_MIN = 100, DRAW_SHARE = 5, SILENCE_MS = 12000, RETRY_MS_MIN = 500, RETRY_MS_MAX = 5000, VIEW_OLD_MS = 5000;
 let groupId = "", history_ = null, feed = null, feedOrigin = "", shard = null, heard = 0, retries = 0, retry = 0, members = 0, drawn = 0;
 
 async function watchGroup(id) {
@@ -34,14 +34,26 @@ function openFeed() {
     if (from_index > history_.last + 1) { history_ = new History(); history_.fromMs = from_ms; history_.cut = from_index > 1 ? "old" : ""; }
   });
   on("entry", entry => { if (history_.add(entry)) later(); });
-  on("group", view => { retries = 0; Lanes.skew = view.at_ms - Date.now(); history_.see(view); later(); });
+  on("group", view => { retries = 0; Lanes.skew = view.at_ms - Date.now(); history_.see(view); later(); if (groups) drawGroups(); });
   on("alive", () => { retries = 0; });
   mine.onerror = () => { if (feed === mine) lost(); };
 }
 function lost() {
   closeFeed(); retries++;
-  if ($("stale")) $("stale").textContent = "not live at the moment; trying again";
+  drawStale();
   retry = setTimeout(openFeed, Math.min(RETRY_MS_MAX, RETRY_MS_MIN * retries));
+}
+/* A row of the list of groups as the feed tells it, which is newer: none for a group that has gone. */
+function asWatched(row) {
+  if (row.group_id !== groupId || retries || !history_.view) return [row];
+  const one = history_.view.group;
+  return one ? [{ ...row, state: one.state, type: one.type, members: one.members.length, epoch: one.epoch }] : [];
+}
+/* What is said of the group may have changed since: the feed is lost, or its views are rare as they are large. */
+function drawStale() {
+  const at = history_.view?.at_ms;
+  if ($("stale")) put("stale", retries ? "Not live at the moment; trying again. " : "",
+    at !== undefined && (retries || Lanes.now() - at > VIEW_OLD_MS) ? el("span", {}, "As of ", since(at), " ago.") : "");
 }
 /* Whether the feed is opened anew, at the leader. */
 function followLeader() {
@@ -53,7 +65,7 @@ function followLeader() {
 setInterval(() => {
   if (!groupId || document.hidden) return;
   if (feed && Date.now() - heard > SILENCE_MS) lost();
-  if (Date.now() - drawn > DRAW_MS) tick();
+  tick();
 }, DRAW_MS);
 /* Draw soon, and the less often, the longer it takes. */
 let due = 0, tookMs = 0;
@@ -64,9 +76,11 @@ function later() {
     tookMs = performance.now() - beganMs;
   }, Math.max(DRAW_MS_MIN, DRAW_SHARE * tookMs));
 }
+/* Time goes on though nothing happens. */
 function tick() {
-  if (!history_.view?.group) return;
-  if (Lanes.moment === null) { Lanes.draw(history_); drawWaits(now()); }
+  goOn();
+  drawStale();
+  if (history_.view?.group && Lanes.moment === null && Date.now() - drawn > DRAW_MS) { Lanes.draw(history_); drawWaits(now()); }
 }
 const now = () => ({ waits: waitsNow(), at: Lanes.now() });
 /* What the leader says, and where it cannot say since when, what the log says. */
@@ -95,14 +109,14 @@ function drawGroup() {
   Lanes.draw(history_);
   const [cause] = history_.causes(number, 1), moment = $("moment");
   moment.className = past ? "past" : "soft";
-  moment.textContent = past ? "As it was at " + when(Lanes.moment) + ", " + ago(Lanes.now() - Lanes.moment) + " ago" +
-    (number ? ", after entry " + history_.events[number - 1].index + ". " + cause[1] : ": before the entries that were read.") : "Now.";
+  moment.textContent = past ? "As it was at " + when(Lanes.moment) + (number ? ", after entry " + history_.events[number - 1].index + ". " + cause[1] : ": before the entries that were read.") : "Now.";
   drawBegin();
   $("scrub").setAttribute("aria-valuetext", moment.textContent);
   drawWaits(then ? { waits: then.waits.map(one => ({ ...one, until: one.since !== null && one.limit_ms > 0 ? one.since + one.limit_ms : null })), at: Lanes.moment } : now());
   const lines = history_.causes(number, CAUSES_SHOWN);
   put("causes", el("h3", {}, past ? "Last causes until then" : "Last causes"), lines.length ? el("ul", {}, ...lines.map(([at, words]) =>
     el("li", {}, el("time", {}, when(at)), words))) : el("p", { class: "soft" }, "none in what was read of the shard's log"));
+  drawStale();
   drawMembers(then);
   drawOffsets(then ? null : view.group);
 }
@@ -122,7 +136,7 @@ function drawAbout(then) {
     el("p", {}, count(then.members.length, "member") + (then.epoch === undefined ? "" : ", epoch " + then.epoch), ...tail));
   else put("about", el("h2", {}, one.group_id + " ", state(one.state)),
     el("p", {}, count(one.members.length, "member") + ", epoch " + one.epoch + (offsets && offsets.lag !== null ? ", lag " + thousands(offsets.lag) : "") + (one.assignor ? ", assignor " + one.assignor : "") +
-      (one.state_since_ms ? ", " + one.state.toLowerCase() + " for " + ago(view.at_ms - one.state_since_ms) : ""), ...tail),
+      (one.state_since_ms ? ", " + one.state.toLowerCase() + " for " : ""), one.state_since_ms ? since(one.state_since_ms) : "", ...tail),
     one.assignor_error ? el("p", {}, tag("assignor failed", "bad"), " " + one.assignor_error) : "");
 }
 function drawChoices() {
@@ -167,7 +181,7 @@ function drawMembers(then) {
     const same = !then && view.group.type !== "consumer" ? "" : target === has ? "same" : target; // classic members have no other
     if (then) return [name(member), standing(member.state), member.epoch === undefined ? "" : String(member.epoch), has, parts(member.pending) === "–" ? "" : parts(member.pending), same];
     return [name(member), member.client_host.replace(/^\//, "") || "", member.is_away ? tag("away", "warn") : standing(member.state),
-      member.last_heartbeat_ms ? ago(view.at_ms - member.last_heartbeat_ms) + " ago" : "",
+      member.last_heartbeat_ms ? el("span", {}, since(member.last_heartbeat_ms), " ago") : "",
       member.member_epoch < 0 ? "" : String(member.member_epoch), has, lagOf(member), same];
   });
   put("members", el("h3", {}, "Members"), table(then ? ["Member", "State", "Epoch", "Has", "Must release", "Target"]

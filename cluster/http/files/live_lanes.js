@@ -189,5 +189,5 @@ function legend(by, paint, num) {
     const canvas = el("canvas", { "aria-hidden": "true" }), on = sized(canvas, 22, 12, paint.card), fill = paint.fill("");
     if (by === "members") stand(on, 0, 22, 0, 12, what, fill, paint, what ? "" : " "); else hand(on, 0, 22, 0, 12, what, fill, paint, "");
     return el("span", { class: "keep" }, canvas, text);
-  }), by === "members" ? ". Lines are new epochs, dashed ones new leaders; numbers count partitions." : ". Lines are new epochs, dashed ones new leaders.");
+  }), "Lines are new epochs, dashed ones new leaders" + (by === "members" ? "; numbers count partitions." : "."));
 }

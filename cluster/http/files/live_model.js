@@ -154,11 +154,11 @@ class History {
     this.epoch = epoch ?? this.epoch;
     const step = records.find(one => one.type === "CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT" && one.value);
     const who = step?.key.member_id, said = step && epoch === undefined && STEPS[step.value.state];
-    return { epoch, isFirst: newest <= 1, who, cause, isTerm: cause.trigger === "TERM_OPENED",
+    return { epoch, isFirst: newest <= 1, who, cause, term: records.find(one => one.type === "TERM_START")?.value, isTerm: cause.trigger === "TERM_OPENED",
       reached: said && step.value.state === "STABLE" ? step.value.member_epoch : null,
       step: said && cause.trigger === "HEARTBEAT" ? said.replace("{e}", step.value.member_epoch) : "" };
   }
-  words({ epoch, who, cause, step }) { return step ? this.called(who) + " " + step + "." : sentence(this, cause, epoch); }
+  words({ epoch, who, cause, step, term }) { return term ? ofTerm(term) : step ? this.called(who) + " " + step + "." : sentence(this, cause, epoch); }
 
   /* The newest causes up to an event, as [at, words]; members that reach the same epoch one after the other are one line. */
   causes(upTo, most) {
@@ -228,6 +228,13 @@ const PLAIN = {
   TARGET_COMPUTED: "a new target assignment was computed", GENERATION_COMPLETED: "the leader {m} assigned the partitions",
   LEADER_REJOINED: "the leader {m} joined again", JOIN_TIMED_OUT: "{m} did not join again in time", SYNC_TIMED_OUT: "{m} did not send SyncGroup in time",
   GROUP_UPGRADED: "the group moved from the classic to the consumer protocol with {m}", GROUP_DOWNGRADED: "the group moved back to the classic protocol, which all members speak now", GROUP_DELETED: "the group was deleted", MEMBER_UPDATED: "{m} changed what it asks for" };
+const LOST = { EXPIRY: ", which did not respond in time", RESET: ", whose connection broke", TRANSFER: ", which handed it over as planned" };
+function ofTerm({ node_id: node, previous_leader: before, why }) {
+  const whom = before < 0 ? "the former leader" : "node " + before;
+  return "Node " + node + (!LOST[why] ? " leads the group's shard: the node started."
+    : before === node ? " lost the leadership of the group's shard and leads it again."
+    : " took over the group's shard from " + whom + LOST[why] + ".");
+}
 function sentence(history, { trigger, member_id, reasons = [] }, epoch) {
   const say = (kind, id, topic, detail) => (PLAIN[kind] || String(kind).toLowerCase().replaceAll("_", " ") + (id ? " ({m})" : ""))
     .replace(/\{([mt])\}/g, (_, what) => what === "m" ? history.called(id || "") || "a member" : topic) + (detail ? " (" + detail + ")" : "");

@@ -17,7 +17,7 @@ async function watchOffsets(id) {
       offsets = { ...found, of: new Map(Object.entries(found.topics).flatMap(([topic, rows]) => rows.map(row => [topic + " " + row.partition, row]))) };
       num = offsets.of.size;
       later();
-    } catch { /* the next round; until then the last answer is shown, with its age */ }
+    } catch { later(); } // until the next round the last answer is shown, with its age
     await pause(Math.max(CLUSTER_MS, num * OFFSET_MS));
   }
 }
@@ -45,8 +45,8 @@ function drawOffsets(group) {
     !unknown ? "" : known ? "The end of " + count(unknown, "partition") + " is not known." : offsets.keeps_messages
       ? "The ends of the partitions are not known at the moment, so there is no lag."
       : "The ends of the partitions are not known, so there is no lag: this cluster does not keep the messages (scratch.log.enable).",
-    age > sure ? "As of " + ago(age) + " ago." : ""];
-  put("offsets", el("h3", {}, "Offsets"), el("p", { class: "soft" }, said.filter(one => one).join(" ")),
+    age > sure ? el("span", {}, "As of ", since(offsets.at_ms), " ago.") : ""];
+  put("offsets", el("h3", {}, "Offsets"), el("p", { class: "soft" }, ...said.filter(one => one).flatMap(one => [one, " "])),
     table(["Partition", "Committed", "End", "Lag", "Owner"], part.map(one => [one.key, cell(one.offset) || "none",
       cell(one.end), cell(one.lag), one.owner ? history_.called(one.owner) : ""])),
     pager("Partitions", offsetsPage, ROWS_SHOWN, rows.length, to => { offsetsPage = to; drawOffsets(group); }));

@@ -92,9 +92,9 @@ const Ruler = (() => {
         drawn++;
       }
       if (gapTo > gapFrom) {
-        const a = xOf(view, gapFrom), b = xOf(view, gapTo), said = Frame.duration(gapTo - gapFrom);
-        const words = [said + " quiet", said].find((text) => fits(context, text, b - a - 6));
-        if (words && a >= last + 30 && free((a + b) / 2, (b - a) / 2)) { write(context, words, (a + b) / 2, y, {size: 11, fill: look.soft, align: "center"}); last = Math.max(last, b - 10); }
+        // Without the word a length could be taken for a time.
+        const a = xOf(view, gapFrom), b = xOf(view, gapTo), words = Frame.duration(gapTo - gapFrom) + " quiet";
+        if (fits(context, words, b - a - 6) && a >= last + 30 && free((a + b) / 2, (b - a) / 2)) { write(context, words, (a + b) / 2, y, {size: 11, fill: look.soft, align: "center"}); last = Math.max(last, b - 10); }
       }
       from = gapTo;
     }
