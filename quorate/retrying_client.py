@@ -234,7 +234,9 @@ class RetryingClient:
             if connection is None:
                 connection = self._connections[address] = ClientConnection(*address, deadline_s)
                 self._is_answered = True  # by the negotiation of versions, which needs no other node
-            return connection.call(api, request, deadline_s, version_max=version_max)
+            answer = connection.call(api, request, deadline_s, version_max=version_max)
+            self._is_answered = True
+            return answer
         except ConnectionLost:
             self._connections.pop(address, None)
             raise

@@ -17,7 +17,8 @@ import errno
 import json
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,8 @@ LAUNCHERS_OWN: Final = frozenset(
 )
 """Settings that differ from node to node, so that one value for all of them cannot work."""
 
+OTHER_DIRECTORY: Final = "give another directory with --data, or remove this one if you need nothing in it"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
@@ -59,14 +62,44 @@ class ClusterPlan:
         return self.data / f"node-{node_id}"
 
 
+@contextlib.contextmanager
+def kept_if_ready(data: Path) -> Iterator[Callable[[], None]]:
+    """Create the directory if it is missing; remove it again unless the function that this yields is called.
+
+    What was there before stays, and so does a directory that another process uses by now.
+    """
+    missing = [path for path in (data, *data.parents) if not path.exists()]
+    is_ours = False
+    with contextlib.suppress(OSError):  # whoever uses the directory reports it
+        data.parent.mkdir(parents=True, exist_ok=True)
+        data.mkdir()
+        is_ours = True
+
+    def keep() -> None:
+        nonlocal is_ours
+        is_ours = False
+
+    try:
+        yield keep
+    finally:
+        if is_ours:
+            with contextlib.suppress(OSError):
+                lock = OsFiles().lock(str(data / LOCK_FILE))
+                shutil.rmtree(data)
+                lock.release()
+        if not data.exists():
+            for path in missing[1:]:
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+
+
 def plan_cluster(data: Path, num_nodes: int, settings: Mapping[str, str]) -> ClusterPlan:
     """Check everything that can be checked before anything is written."""
     if own := sorted(LAUNCHERS_OWN & settings.keys()):
         raise LaunchError(f"{own[0]} differs between nodes, so the launcher sets it: remove it", EXIT_USAGE)
     if (data / NODE_FILE).exists():
         raise LaunchError(
-            f"{data} is the directory of a cluster of one node, which cannot grow: choose another directory "
-            f"for {num_nodes} nodes",
+            f"{data} is the directory of a cluster of one node, which cannot grow: {OTHER_DIRECTORY}",
             EXIT_USAGE,
         )
     wanted = load_settings(None, {}, settings)
@@ -84,7 +117,8 @@ def plan_cluster(data: Path, num_nodes: int, settings: Mapping[str, str]) -> Clu
     ):
         if given != made and (name == "--nodes" or "cluster.shards" in settings):
             raise LaunchError(
-                f"{name} = {given}, but the cluster on {data} was made with {made}, which cannot be changed",
+                f"{name} = {given}, but the cluster on {data} was made with {made}, which cannot be changed: "
+                f"{OTHER_DIRECTORY}",
                 EXIT_USAGE,
             )
     return ClusterPlan(

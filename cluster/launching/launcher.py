@@ -23,6 +23,7 @@ from cluster.host.fresh_ids import fresh_id
 from cluster.launching.cluster_directory import (
     CLUSTER_FILE,
     EXIT_USAGE,
+    OTHER_DIRECTORY,
     SECRET_FILE,
     ClusterPlan,
     as_launch_errors,
@@ -252,7 +253,9 @@ def _prepare_alone(data: Path, ports: tuple[int, int], settings: Mapping[str, st
     wanted: dict[str, object] = dict(settings)
     with as_launch_errors(f"cannot use {data} as a node's directory"):
         if (data / CLUSTER_FILE).exists():
-            raise LaunchError(f"{data} is the directory of a cluster of several nodes", EXIT_USAGE)
+            raise LaunchError(
+                f"{data} is the directory of a cluster of several nodes: {OTHER_DIRECTORY}", EXIT_USAGE
+            )
         num_shards = load_settings(None, {}, wanted).cluster_shards
         if not (data / NODE_FILE).exists():
             from records import LATEST_FORMAT_LEVEL  # only formatting needs it

@@ -88,18 +88,25 @@ def up(
     """
     topics = [parse_topic(text) for text in topic or []]
     wanted = SCRATCH_LOG | {"faults.enable": "true"} | parse_settings(settings or [])
+    from cluster.launching.cluster_directory import kept_if_ready
     from cluster.launching.launcher import LaunchError, cluster_size, prepare_cluster
 
-    with _sigterm_interrupts():
+    with _sigterm_interrupts(), kept_if_ready(data) as keep:
         try:
             size = cluster_size(data)
             num_nodes = nodes or size or 1
             if num_nodes > 1:
                 wanted = {"launcher.dir": str(data.resolve())} | wanted
             cluster = prepare_cluster(data, num_nodes, kafka_port=port, http_port=http_port, settings=wanted)
+
+            def on_ready() -> None:
+                keep()
+                _create_topics(cluster.bootstrap, topics)
+                _print_ready(cluster, json, wanted)
+
             try:
                 run = _run_one if num_nodes == 1 else _run_several
-                run(cluster, topics, lambda: _print_ready(cluster, json, wanted))
+                run(cluster, on_ready)
             finally:
                 cluster.kill()  # processes that still run after a failure
         except LaunchError as error:
@@ -120,24 +127,17 @@ def _sigterm_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _run_one(cluster: ClusterProcess, topics: list[tuple[str, int]], print_ready: Callable[[], None]) -> None:
+def _run_one(cluster: ClusterProcess, on_ready: Callable[[], None]) -> None:
     cluster.start()
     try:
-        _create_topics(cluster.bootstrap, topics)
-        print_ready()
+        on_ready()
         _await_end(cluster.nodes[0])
     except KeyboardInterrupt:
         cluster.stop()
 
 
-def _run_several(
-    cluster: ClusterProcess, topics: list[tuple[str, int]], print_ready: Callable[[], None]
-) -> None:
+def _run_several(cluster: ClusterProcess, on_ready: Callable[[], None]) -> None:
     from cluster.launching.supervisor import Supervisor
-
-    def on_ready() -> None:
-        _create_topics(cluster.bootstrap, topics)
-        print_ready()
 
     Supervisor(cluster, notify).run(on_ready)
 

@@ -74,6 +74,17 @@ def test_a_node_without_the_others_is_not_called_unreachable(start_node: Callabl
     assert "without a majority of its nodes it serves nothing: `quorate cluster status`" in str(error.value)
 
 
+def test_a_node_that_answers_over_a_connection_of_before_is_not_called_unreachable(
+    node: ScriptedNode,
+) -> None:
+    with Client(node.address, timeout_s=1.0) as client:
+        client.cluster_id()
+        waits = FindCoordinatorResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        node.answer(ApiKey.FIND_COORDINATOR, waits, SILENCE)
+        with pytest.raises(NotInTime, match="no response in time"):
+            client.describe_group("g")
+
+
 def test_an_http_port_given_as_kafkas_is_called_one(node: ScriptedNode) -> None:
     node.answer(ApiKey.API_VERSIONS, b"HTTP/1.1 400 Bad Request\r\n\r\n")
     said = f"{node.address} is an HTTP port, not one for Kafka clients; give the Kafka address"

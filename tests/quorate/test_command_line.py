@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 import typer
 
+from cluster.launching.cluster_directory import kept_if_ready
 from quorate.app import app, run
 from quorate.commands.log.common import plain
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
+from raftlog.env.files import OsFiles
 from tests.quorate.lognode import LogNode
 from tests.support.disk_node import DiskNode
 
@@ -320,3 +322,38 @@ def test_a_port_in_use_is_told_in_the_words_of_the_command() -> None:
     assert str(launch_failure(LaunchError(said, 70))).endswith(
         "choose another port with --port and --http-port"
     )
+
+
+@pytest.mark.parametrize("nodes", ["1", "3"])
+def test_an_up_that_fails_removes_the_directory_that_it_created(
+    nodes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = ["up", "--nodes", nodes, "--port", str(other.getsockname()[1]), "--http-port", "0"]
+        for data in ([], ["--data", "new/one"]):
+            assert run([*taken, *data]) == ExitCode.NODE_STOPPED
+            assert "address already in use" in one_error(capsys)
+            assert list(tmp_path.iterdir()) == []
+        mine = tmp_path / "mine"
+        mine.mkdir()
+        run([*taken, "--data", str(mine)])
+        assert mine.exists(), "what was there before stays"
+
+
+def test_an_up_removes_no_directory_that_is_ready_or_that_another_process_uses(tmp_path: Path) -> None:
+    with kept_if_ready(tmp_path / "ready") as keep:
+        keep()
+    assert (tmp_path / "ready").exists()
+    with kept_if_ready(tmp_path / "used"):
+        lock = OsFiles().lock(str(tmp_path / "used" / "lock"))
+    lock.release()
+    assert (tmp_path / "used").exists()
+
+
+def test_a_cluster_of_one_that_cannot_grow_is_no_dead_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    DiskNode(str(tmp_path / "alone")).stop()
+    assert run(["up", "--nodes", "3", "--data", str(tmp_path / "alone")]) == ExitCode.USAGE
+    assert "cannot grow: give another directory with --data, or remove this one if" in one_error(capsys)

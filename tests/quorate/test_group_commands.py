@@ -523,8 +523,8 @@ def test_where_offsets_may_go(described: ScriptedNode, ends: str, capsys: Captur
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["--to-offset", "1"], ExitCode.USAGE, "no partitions given"),
-        (["--topic", "orders"], ExitCode.USAGE, "no target given"),
+        (["--to-offset", "1"], ExitCode.USAGE, "error: no partitions are given; give one of --topic,"),
+        (["--topic", "orders"], ExitCode.USAGE, "error: no new offset is given; give one of --to-offset,"),
         (["--topic", "orders", "--to-offset", "1", "--to-latest"], ExitCode.USAGE, "exclude each other"),
         (["--topic", "orders", "--all-topics", "--to-offset", "1"], ExitCode.USAGE, "exclude each other"),
         (["--topic", "orders", "--to-latest"], ExitCode.USAGE, "--end-offsets-from"),

@@ -88,9 +88,9 @@ def reset_offsets(
         "--shift-by": shift_by,
         "--from-file": from_file,
     }
-    chosen = _one_of(goals, "no target given")
+    chosen = _one_of(goals, "no new offset is given")
     which = {"--topic": topic or None, "--all-topics": all_topics or None, "--from-file": from_file}
-    _one_of(which, "no partitions given")
+    _one_of(which, "no partitions are given")
     goal = _goal(chosen, goals[chosen], bool(end_offsets_from))
     partitions = by_topic(topic) if topic else None
     from quorate.resetting import work_out
@@ -104,12 +104,12 @@ def reset_offsets(
         _show(reset, execute, json)
 
 
-def _one_of(options: Mapping[str, object], what: str) -> str:
+def _one_of(options: Mapping[str, object], missing: str) -> str:
     """The one option that is given; raises `CommandError` (usage) for none or several."""
     given = [name for name, value in options.items() if value is not None]
     if len(given) == 1:
         return given[0]
-    said = f"say {what}" if not given else f"{' and '.join(given)} exclude each other"
+    said = missing if not given else f"{' and '.join(given)} exclude each other"
     raise CommandError(said, hint=f"give one of {', '.join(options)}", code=ExitCode.USAGE)
 
 
