@@ -17,6 +17,9 @@ from history.render import LOCAL, TimeStyle, plural, ranges
 from history.state.replay import ReplayedGroup, ReplayedMember, ReplayedShard, member_words, replay
 from history.words import shard_name
 
+SCRATCH_TERM_BITS = 40
+"""Bits of an offset below the term, where a cluster keeps messages itself (`cluster.scratchlog.table`)."""
+
 GROUP_CREATED, GROUP_REMOVED, GROUP_CHANGED = "created", "removed", "changed"
 
 
@@ -258,8 +261,12 @@ def _offsets_text(offsets: Sequence[OffsetChanged]) -> Iterator[str]:
         mine = [one for one in offsets if one.topic == topic]
         steps = "; ".join(f"{one.partition}: {_said(one.before)} -> {_said(one.after)}" for one in mine)
         both = [(one.before, one.after) for one in mine if one.before is not None and one.after is not None]
-        forward = sum(max(after - before, 0) for before, after in both)
-        yield f"    committed {topic} {steps} ({plural(forward, 'offset')} forward)"
+        same_term = [(old, new) for old, new in both if old >> SCRATCH_TERM_BITS == new >> SCRATCH_TERM_BITS]
+        said = f"{plural(sum(max(new - old, 0) for old, new in same_term), 'offset')} forward"
+        if anew := len(both) - len(same_term):
+            counted = f"{said}; " if same_term else ""
+            said = f"{counted}after a failover the offsets of {plural(anew, 'partition')} began anew"
+        yield f"    committed {topic} {steps} ({said})"
 
 
 def _said(offset: int | None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from history.columns import table
 from history.diagnoses import RULES
 from history.render import LOCAL, TimeStyle, duration, lower_words, plural
+from records import Trigger
 
 from .figures import Figures
 from .stats import Stats
@@ -15,6 +16,8 @@ from .stats import Stats
 STALLS_SHOWN_MAX = 20
 EVICTED = ("session expired", "rebalance expired", "removed", "join expired", "sync expired")
 """Ends of sessions that the member did not choose."""
+_CALLED = {Trigger.GENERATION_COMPLETED.name: "generation of a classic group completed"}
+"""Triggers that need more words than their names have."""
 HEADERS = (
     *("group", "rebalances", "not stable", "unowned", "revoking", "moves", "evicted"),
     "members min/mean/max",
@@ -35,15 +38,16 @@ def stats_text(found: Stats, style: TimeStyle = LOCAL, *, width: int | None = No
     if total.rebalances:
         yield ""
         begun, because = _counts(total.by_trigger), _counts(total.by_reason)
-        yield f"rebalances  {begun}"
+        yield f"rebalances  {total.rebalances:,}, each left members in its group; begun by {begun}"
         if because != begun:
-            yield f"  because   {because}"
+            yield f"  because   {because}; each of several reasons of a rebalance counts"
         yield f"  to stable {settled_words(total)}"
     if total.ended or total.joined:
         came = [("joined", total.joined), ("joined again", total.rejoined)]
-        yield f"members     {_counts({**dict(came), **total.ended})}"
+        counted = _counts({**dict(came), **total.ended})
+        yield f"members     {counted}; one rebalance may be for several"
     if total.failovers:
-        yield f"failovers   {total.failovers}, planned hand-overs included"
+        yield f"leaders     {plural(total.failovers, 'change')} of leader, by failover or planned hand-over"
     if total.committed:
         silence = duration(total.longest_silence_ms or 0)
         partitions = plural(total.committed, "partition")
@@ -51,7 +55,7 @@ def stats_text(found: Stats, style: TimeStyle = LOCAL, *, width: int | None = No
     if total.transactional:
         yield f"transactions {_counts(total.transactional)}"
     for kind, count in sorted(total.findings.items()):
-        yield f"finding     {count} {kind}: {RULES[kind].title}"
+        yield f"finding     {count:,} × {kind}: {RULES[kind].title}"
     yield from _stalls(found, style)
 
 
@@ -133,4 +137,6 @@ def _stalls(found: Stats, style: TimeStyle) -> Iterator[str]:
 
 def _counts(counted: Mapping[str, int]) -> str:
     shown = sorted(((count, name) for name, count in counted.items() if count), key=lambda x: (-x[0], x[1]))
-    return ", ".join(f"{count:,} {lower_words(name)}" for count, name in shown) or "none"
+    return (
+        ", ".join(f"{count:,} × {_CALLED.get(name) or lower_words(name)}" for count, name in shown) or "none"
+    )

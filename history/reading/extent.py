@@ -27,6 +27,12 @@ class Extent:
             if at_ms > cut_ms
         )
 
+    def is_outside(self, begin_ms: int | None, end_ms: int | None) -> bool:
+        """Whether no entry of the log can be in a window."""
+        return (begin_ms is not None and begin_ms > self.last_ms) or (
+            end_ms is not None and end_ms < self.first_ms
+        )
+
     def outside(self, begin_ms: int | None, end_ms: int | None, style: TimeStyle) -> Iterator[str]:
         """The parts of a window that lie outside of the log, in words."""
         if self.last_ms < 0:

@@ -132,7 +132,6 @@ def explanation_of(
             *_limits(catalog, group_id),
             *(() if notes else (UNKNOWN,)),
             *window.notes,
-            *whole.basis.later_than_read(filters.at_ms, style),
         ),
     )
 

@@ -165,6 +165,9 @@ def _at_words(facts: GroupRows, around: Sequence[EpochRow], labels: MemberLabels
     index, ms = filters.at_index, filters.at_ms
     row = next(row for row in reversed(around) if _has_begun(row, index, ms))
     when = f"at index {index}" if index is not None else f"at {labels.style.full(ms or 0)}"
+    if ms is not None and ms > facts.last_ms:
+        last = labels.style.full(facts.last_ms)
+        when = f"the log that was read ends at {last}, before that moment; at its end"
     said = f"{when} {epoch_noun(row.protocol)} {row.epoch} was in force, since index {row.index}"
     if _was_settled(row, index, ms):
         since = labels.style.full(row.settled_ms or 0)

@@ -129,10 +129,9 @@ def test_an_index_behind_the_end_is_told_which_is_the_last(window: dict[str, Any
 
 def test_a_moment_behind_the_end_is_answered_as_of_the_last_entry() -> None:
     later = asked(Filters(at_ms=NOON_MS + 3_600_000))
-    assert any("the last entry was written at 2026-03-01 12:00:" in note for note in later.notes)
-    assert not any(
-        "the last entry was written at" in note for note in asked(Filters(at_ms=NOON_MS + 20_000)).notes
-    )
+    assert "the log that was read ends at 2026-03-01 12:00:" in later.said[0]
+    assert "before that moment; at its end epoch" in later.said[0]
+    assert "the log that was read ends at" not in asked(Filters(at_ms=NOON_MS + 20_000)).said[0]
 
 
 def test_only_members_that_follow_are_introduced() -> None:

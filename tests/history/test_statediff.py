@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from history.answers.statediff import GroupDiff, diff, diff_text
+from cluster.scratchlog.table import TERM_BITS
+from history.answers.statediff import GroupDiff, OffsetChanged, diff, diff_text
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import NothingToRead
@@ -102,3 +104,15 @@ def test_the_words(story: Story, log: NodeLog) -> None:
 def test_a_group_that_is_not_there_names_those_that_are(log: NodeLog) -> None:
     with pytest.raises(NothingToRead, match=f"no group 'billing' at either moment: shard-0 has {GROUP}"):
         diff(log, None, (None, None), group="billing")
+
+
+def test_offsets_that_began_anew_after_a_failover_are_no_advance(log: NodeLog) -> None:
+    (shard,) = [one for one in diff(log, None, (None, None)) if one.groups]
+    rows = ((0, 10, (13 << TERM_BITS) + 5), (1, (13 << TERM_BITS), (13 << TERM_BITS) + 7))
+    moved = tuple(OffsetChanged(topic="orders", partition=n, before=old, after=new) for n, old, new in rows)
+
+    def said(offsets: tuple[OffsetChanged, ...]) -> str:
+        return "\n".join(diff_text([replace(shard, groups=(replace(shard.groups[0], offsets=offsets),))]))
+
+    assert "(7 offsets forward; after a failover the offsets of 1 partition began anew)" in said(moved)
+    assert "(after a failover the offsets of 1 partition began anew)" in said(moved[:1])

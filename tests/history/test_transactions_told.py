@@ -95,4 +95,4 @@ def test_statistics_count_what_became_of_offsets(shards: RecordedShards) -> None
     found = stats(shards.node())
     assert found.total.transactional == {"pending": 4, "committed": 2, "dropped": 1}
     assert found.total.commits == 2
-    assert "transactions 4 pending, 2 committed, 1 dropped" in "\n".join(stats_text(found))
+    assert "transactions 4 × pending, 2 × committed, 1 × dropped" in "\n".join(stats_text(found))

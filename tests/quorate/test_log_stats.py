@@ -32,7 +32,8 @@ def test_text_json_and_a_page(home: str, tmp_path: Path, capsys: pytest.CaptureF
     assert run(["log", "stats", home, "--utc"]) == 0
     text = capsys.readouterr().out
     assert "2 groups" in text
-    assert "1 session expired" in text
+    assert "members     3 × joined, 1 × session expired; one rebalance may be for several" in text
+    assert "rebalances  4, each left members in its group; begun by 3 × member joined, 1 × session" in text
     assert run(["log", "stats", home, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     by_id = {one["group_id"]: one["figures"] for one in document["groups"]}
@@ -56,7 +57,7 @@ def test_text_json_and_a_page(home: str, tmp_path: Path, capsys: pytest.CaptureF
         (["--group", "biling"], "it has billing"),
         (["--since", "3"], "each shard has its own indexes"),
         (["--since", "end-1s", "--until", "end-2s"], "before it begins"),
-        (["--until", "2001-01-01"], "the log is kept from"),
+        (["--until", "2001-01-01"], "the log, as far as it is kept, begins at"),
         (["--force"], "--force needs --html"),
         (["--json", "--html", "x.html"], "exclude each other"),
     ],

@@ -60,6 +60,23 @@ def test_a_clock_behind_the_end_is_not_that_of_the_day_before(
     assert "2026-02-28" not in text
 
 
+@pytest.mark.parametrize("bound", [["--since", "12:05"], ["--until", "11:00"]], ids=" ".join)
+@pytest.mark.parametrize("words", [*WINDOWED, ["dump", "DIR"]], ids=" ".join)
+def test_every_command_refuses_a_window_that_holds_nothing_of_the_log(
+    words: list[str], bound: list[str], data: str, capsys: Capture
+) -> None:
+    assert run(["log", *(data if word == "DIR" else word for word in words), *bound]) == ExitCode.UNREADABLE
+    assert "give other --since and --until" in capsys.readouterr().err
+
+
+def test_what_was_in_force_at_a_time_behind_damage_is_not_asserted(cut: str, capsys: Capture) -> None:
+    text = said(capsys, "explain", cut, GROUP, "--at", "12:00:10")
+    assert (
+        "ends at 2026-03-01 12:00:03.010+00:00, before that moment; at its end epoch 2 was in force" in text
+    )
+    assert "at 2026-03-01 12:00:10.000+00:00 epoch" not in text
+
+
 @pytest.mark.parametrize("words", WINDOWED, ids=" ".join)
 def test_a_window_that_begins_or_ends_outside_is_told(words: list[str], data: str, capsys: Capture) -> None:
     asked = [data if word == "DIR" else word for word in words]

@@ -55,7 +55,7 @@ def dump(
     if follow and until is not None:
         raise CommandError("--follow has no end: leave out --until", code=ExitCode.USAGE)
     log, groups = subject(words, data, url, ANY_GROUPS, group)
-    asked = window(log, since, until, utc=utc, any_shard=True)
+    asked = window(log, since, until, utc=utc, any_shard=True, follow=follow)
     wanted = Filter(
         groups=frozenset(groups),
         types=types,

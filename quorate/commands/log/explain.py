@@ -75,7 +75,7 @@ def explain(
     style = style_of(utc)
     (at_index, at_ms), notes = moment(log, at, utc=utc, group=group, shard=shard)
     filters = Filters(epoch=epoch, member=member, partition=partition, at_index=at_index, at_ms=at_ms)
-    within = window(log, since, until, utc=utc, group=group, shard=shard)
+    within = window(log, since, until, utc=utc, group=group, shard=shard, follow=follow)
     within = replace(within, notes=(*within.notes, *notes))
     asked = {"window": within, "filters": filters, "style": style}
     if follow:

@@ -185,8 +185,12 @@ def window(
     group: str | None = None,
     shard: int | None = None,
     any_shard: bool = False,
+    follow: bool = False,
 ) -> LogWindow:
     """The window between two moments as typed; a clock time at the end is taken after the begin.
+
+    Raises `CommandError` (unreadable) if the whole window is outside of the log, unless ``follow`` waits for
+    what comes.
 
     Its notes say which day a clock was taken to be of, and what of the window lies outside of the log. With
     ``any_shard`` an index stands for itself in every shard, and the answer goes on behind damage.
@@ -204,7 +208,10 @@ def window(
             raise CommandError(
                 f"{end} is before {begin}: the window would end before it begins", code=ExitCode.USAGE
             )
-    return LogWindow.between(first, last, clocks.notes(first[1], last[1], is_cut=not any_shard))
+    notes = clocks.notes(first[1], last[1], is_cut=not any_shard)
+    if not follow and clocks.are_outside(first[1], last[1], is_cut=not any_shard):
+        raise CommandError("; ".join(notes), hint="give other --since and --until", code=ExitCode.UNREADABLE)
+    return LogWindow.between(first, last, notes)
 
 
 def moment(
@@ -286,6 +293,12 @@ class _Clocks:
         if self._extent.cuts and not is_cut:
             return tuple(self._taken)
         return (*self._taken, *self._extent.outside(begin_ms, end_ms, self._style))
+
+    def are_outside(self, begin_ms: int | None, end_ms: int | None, *, is_cut: bool) -> bool:
+        """Whether the log holds nothing of a window; ``is_cut`` as in `notes`."""
+        if (begin_ms is None and end_ms is None) or self._extent.last_ms < 0:
+            return False
+        return (is_cut or not self._extent.cuts) and self._extent.is_outside(begin_ms, end_ms)
 
     def notes_at(self, at_ms: int | None) -> tuple[str, ...]:
         """The same for a moment: what its clock was taken as, and damage that hides it."""

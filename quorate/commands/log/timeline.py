@@ -70,7 +70,7 @@ def timeline(
     if html is not None:
         claim(html, force=force)
     log, (group,) = subject(words, data, url, ONE_GROUP, named)
-    asked = window(log, since, until, utc=utc, group=group, shard=shard)
+    asked = window(log, since, until, utc=utc, group=group, shard=shard, follow=follow)
     if follow:
         growing = timeline_as_it_grows(
             log, group, shard, {"window": asked, "style": style_of(utc)}, as_json=json
