@@ -39,7 +39,9 @@ EXIT_CODE_MEANINGS: dict[ExitCode, str] = {
     ExitCode.INSTALLATION: (
         "another module has the name of one of Quorate's packages, or an optional package is missing"
     ),
-    ExitCode.UNWRITTEN: "the output could not be written (disk full, not writable)",
+    ExitCode.UNWRITTEN: (
+        "the output could not be written (disk full, not writable, in use, of another cluster)"
+    ),
     ExitCode.DEGRADED: (
         "`cluster status`: the cluster is degraded; `cluster drain`: the node must not be stopped yet"
     ),

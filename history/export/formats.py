@@ -39,6 +39,10 @@ class DiskRefuses(CannotWrite):
     """The disk did not take the export: it is full, read-only, or not this user's."""
 
 
+class PackageMissing(CannotWrite):
+    """The package that writes the format is not installed."""
+
+
 class TableWriter(Protocol):
     """Writes the rows of one table to a file opened by the caller."""
 
@@ -156,7 +160,7 @@ class _ParquetWriter:
             import pyarrow as pa
             from pyarrow import parquet
         except ImportError:
-            raise CannotWrite(
+            raise PackageMissing(
                 f"parquet needs pyarrow, which is not installed: {how_to_install('export')} "
                 "(jsonl and csv need nothing)"
             ) from None

@@ -174,7 +174,7 @@ def place_of(path: str) -> tuple[str, Files]:
     try:
         return local_path(path), files_at(path)
     except UnknownStore as unknown:
-        raise NothingToRead(str(unknown)) from None
+        raise NothingToRead(str(unknown)) from unknown
 
 
 def open_one(path: str, files: Files | None = None) -> NodeLog:

@@ -138,6 +138,10 @@ class UnknownStore(ValueError):
     """A URL of no known kind, or pyarrow, which reads stores, is missing."""
 
 
+class PyarrowMissing(UnknownStore):
+    """The package that reads stores is not installed."""
+
+
 def scheme_of(path: str) -> str | None:
     """The kind of store that a URL names (`s3`, `gs`, …); None for a path and a `file://` URL."""
     found = _SCHEME.match(path)
@@ -184,10 +188,10 @@ def check_place(url: str) -> None:
         raise _without_pyarrow(url)
 
 
-def _without_pyarrow(url: str) -> UnknownStore:
+def _without_pyarrow(url: str) -> PyarrowMissing:
     from records.installation import how_to_install
 
-    return UnknownStore(f"{url}: a store needs pyarrow: {how_to_install('store')}")
+    return PyarrowMissing(f"{url}: a store needs pyarrow: {how_to_install('store')}")
 
 
 def s3_options() -> dict[str, str]:

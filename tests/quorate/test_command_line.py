@@ -9,6 +9,7 @@ import json
 import os
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -296,6 +297,31 @@ def test_exit_codes_are_documented_where_people_look(capsys: pytest.CaptureFixtu
     for code, meaning in EXIT_CODE_MEANINGS.items():
         assert f"{code.value} {meaning}" in shown
         assert f"| {code.value} | {meaning} |" in page
+
+
+def test_commands_without_json_are_named_on_the_page() -> None:
+    command_line: Any = typer.main.get_command(app)
+
+    def without(command: Any, name: str) -> list[str]:
+        if hasattr(command, "commands"):
+            return [found for key, one in command.commands.items() for found in without(one, f"{name} {key}")]
+        return [] if any("--json" in option.opts for option in command.params) else [f"`{name.strip()}`"]
+
+    said = f"({' and '.join(sorted(without(command_line, ''), reverse=True))} have none)"
+    assert said in COMMANDS_PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "words", [["export", "DIR", "--format", "parquet", "--output", "DIR/out"], ["dump", "s3://logs/node-1"]]
+)
+def test_a_missing_package_has_its_exit_code(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(tmp_path / "node")
+    DiskNode(data).stop()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert run(["log", *(word.replace("DIR", data) for word in words)]) == ExitCode.INSTALLATION
+    assert "needs pyarrow" in one_error(capsys)
 
 
 def test_a_command_error_carries_its_hint() -> None:

@@ -83,7 +83,7 @@ def _rows(files: Files, path: str) -> list[dict[str, Any]]:
 
 
 def _ship(files: Files, path: str, url: str, *, as_json: bool) -> None:
-    from raftlog.env.object_stores import StoreError, UnknownStore, check_place
+    from raftlog.env.object_stores import PyarrowMissing, StoreError, UnknownStore, check_place
     from raftlog.env.store_writing import store_at
     from raftlog.offline.reader import ShardReader, read_identity
     from raftlog.storage.shipping import failure_line, ship
@@ -95,7 +95,8 @@ def _ship(files: Files, path: str, url: str, *, as_json: bool) -> None:
     try:
         check_place(url)
     except UnknownStore as unknown:
-        raise CommandError(str(unknown), code=ExitCode.USAGE) from None
+        code = ExitCode.INSTALLATION if isinstance(unknown, PyarrowMissing) else ExitCode.USAGE
+        raise CommandError(str(unknown), code=code) from None
     shipped = shipped_bytes = 0
     try:
         store = store_at(url)

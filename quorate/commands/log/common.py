@@ -96,11 +96,14 @@ def print_notes(notes: Iterable[str]) -> None:
 
 def explain_failure(directory: Path | str, error: Exception, notes: Sequence[str] = ()) -> NoReturn:
     from history.reading.source import NothingToRead
+    from raftlog.env.object_stores import PyarrowMissing
     from raftlog.offline.reader import Damaged
     from records import RecordsError
 
     if isinstance(error, NothingToRead):
-        raise CommandError(str(error), hint="; ".join(notes), code=ExitCode.UNREADABLE) from error
+        is_missing = isinstance(error.__cause__, PyarrowMissing)
+        code = ExitCode.INSTALLATION if is_missing else ExitCode.UNREADABLE
+        raise CommandError(str(error), hint="; ".join(notes), code=code) from error
     if isinstance(error.__cause__, CommandError):
         raise error.__cause__  # no node of a running cluster answered
     if isinstance(error, Damaged | RecordsError):

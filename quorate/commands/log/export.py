@@ -49,7 +49,7 @@ def export(
 
     Example: quorate log export quorate-data --format parquet --output tables
     """
-    from history.export.formats import CannotWrite, DiskRefuses
+    from history.export.formats import CannotWrite, DiskRefuses, PackageMissing
     from history.export.tables import export as write
 
     if tables:
@@ -72,6 +72,8 @@ def export(
     except DiskRefuses as error:
         hint = "nothing was written: free space or make it writable, or give another --output"
         raise CommandError(str(error), hint=hint, code=ExitCode.UNWRITTEN) from error
+    except PackageMissing as error:
+        raise CommandError(str(error), code=ExitCode.INSTALLATION) from error
     except CannotWrite as error:
         raise CommandError(str(error), code=ExitCode.USAGE) from error
     if json:
