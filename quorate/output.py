@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_HEADING = r"[A-Z][A-Z0-9/]*(?: (?:[A-Z][A-Z0-9/]*|\d+))*"
+
 _COLOURS = (
-    (r"^ *[A-Z][A-Z0-9/]*(?: +[A-Z][A-Z0-9/]*| \d+)*$", "bold"),  # the headings of a table
+    # The headings of a table; one word alone may be the rest of a heading that stands beside its value.
+    (rf"^(?:{_HEADING}(?=  )| +{_HEADING})(?:  +{_HEADING})*$", "bold"),
     (r"\bStable\b", "green"),
     (r"\b(?:Assigning|Reconciling|PreparingRebalance|CompletingRebalance)\b", "yellow"),
     (r"\b(?:DOWN|HALTED)\b", "bold red"),
-    (r"\b[A-Z]{3,}(?:_[A-Z]+)+\b", "red"),  # Kafka's errors, and findings
+    # Kafka's errors, and findings, but not variables of the environment
+    (r"\b(?!QUORATE_)[A-Z]{3,}(?:_[A-Z]+)+\b", "red"),
     (r"^note:", "yellow"),
     (r"^quorate: error:", "bold red"),
 )

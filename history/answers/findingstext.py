@@ -24,8 +24,6 @@ KINDS_SHOWN_MAX = 10
 """Limit on the kinds in the summary of such a text."""
 LISTED_MIN = 5
 """Lines that such a text lists even if its head is long: damage, or many notes."""
-WIDTH_MIN = 40
-"""Characters of a line that are never cut off."""
 MEMBERS_SHOWN_MAX = 20
 ENTRIES_SHOWN_MAX = 20
 
@@ -58,12 +56,8 @@ def findings_text(
     *,
     whole: bool = False,
     again: str = "quorate log findings DIR",
-    width: int | None = None,
 ) -> Iterator[str]:
-    """The answer as lines; ``again`` is the command that asks the same, for a hint at what is left out.
-
-    ``width`` cuts the lines that stand for several findings; ``None``: they are as long as they are.
-    """
+    """The answer as lines; ``again`` is the command that asks the same, for a hint at what is left out."""
     told = _by_severity(answer)
     head = list(_head(answer, told, style, kinds_max=None if whole else KINDS_SHOWN_MAX))
     yield from head
@@ -75,9 +69,7 @@ def findings_text(
     shown, rest = alike[:room], alike[room:]
     yield ""
     for some in shown:
-        line = _line(some, style)
-        cut = width is not None and len(line) > max(width, WIDTH_MIN)
-        yield line[: max(width or 0, WIDTH_MIN) - 1] + "…" if cut else line
+        yield _line(some, style)
     yield ""
     more = f"{_counted(one for some in rest for one in some)} are not in this list; " if rest else ""
     yield f"{more}every finding in full: {again} --all"

@@ -199,13 +199,13 @@ def scrolling(content: str) -> str:
     return f'<div class="scroll" tabindex="0">{content}</div>'
 
 
-def shortened(name: str, most: int = 40) -> str:
+def shortened(name: str, most: int = 40, sign: str = "…") -> str:
     """Shorten a name in the middle: names within one company often start alike and differ at their ends."""
     printable = "".join(one if one.isprintable() else "·" for one in name)
     if len(printable) <= most:
         return printable
     begin = most // 2
-    return f"{printable[:begin]}…{printable[begin + 1 - most :]}"
+    return f"{printable[:begin]}{sign}{printable[begin + 1 - most :]}"
 
 
 def time_axis(from_ms: int, until_ms: int, style: TimeStyle) -> str:

@@ -17,6 +17,7 @@ from history.reading.notes import Note
 from history.render import LOCAL, TimeStyle, duration, plural
 
 from .captions import Captions, bounds_of, shown_findings
+from .frame import shortened
 from .lanes import Hand, Lanes, Segment, Stand, highest, lanes_of
 
 LANES_MAX = 60
@@ -41,13 +42,33 @@ class Signs:
     term: str
     fault: str
     bar: str
+    cut: str
+    """In place of the middle of a name."""
 
 
 BLOCKS = Signs(
-    heights="▁▂▃▄▅▆▇█", idle="·", moving="▒", away="╌", left="◂", expired="✕", term="◆", fault="!", bar="█"
+    heights="▁▂▃▄▅▆▇█",
+    idle="·",
+    moving="▒",
+    away="╌",
+    left="◂",
+    expired="✕",
+    term="◆",
+    fault="!",
+    bar="█",
+    cut="…",
 )
 ASCII = Signs(
-    heights="123456789", idle=".", moving="%", away="~", left="<", expired="x", term="^", fault="!", bar="#"
+    heights="123456789",
+    idle=".",
+    moving="%",
+    away="~",
+    left="<",
+    expired="x",
+    term="^",
+    fault="!",
+    bar="#",
+    cut="~",
 )
 
 
@@ -73,7 +94,7 @@ def lanes_text(
     lanes = lanes_of(facts, numbers, begin, end)
     shown = _most_changed(captions.members, lanes)
     name_width = min(NAME_WIDTH_MAX, max(width - COLUMNS_MIN - 2, len("not stable")))
-    named = [captions.member(member_id)[:name_width] for member_id in shown]
+    named = [shortened(captions.member(member_id), name_width, signs.cut) for member_id in shown]
     margin = max(map(len, [*named, "not stable"])) + 2
     columns = max(width - margin, COLUMNS_MIN)
     edges = [begin + (end - begin) * at // columns for at in range(columns + 1)]

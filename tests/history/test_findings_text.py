@@ -119,11 +119,9 @@ def test_many_findings_fit_thirty_lines_and_none_is_lost(seed: int) -> None:
         for number in range(40)
     }
     found = answer(groups, leaders=9)
-    text = list(findings_text(found, UTC_STYLE, width=80))
+    text = list(findings_text(found, UTC_STYLE))
     assert len(text) == LINES_MAX
-    assert all(
-        len(line) <= 80 for line in text if line.startswith(("error ", "warning ", "note ")) and ": " in line
-    )
+    assert not any("…" in line for line in text), "a terminal wraps sentences, and nothing is cut off"
     shown = sum(int(line.split()[3]) if " times, first " in line else 1 for line in text if _is_listed(line))
     total = sum(map(len, groups.values())) + 9
     left_out = sum(

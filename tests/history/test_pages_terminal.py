@@ -8,6 +8,7 @@ import pytest
 
 from history.facts.rows import GroupRows
 from history.pages import terminal
+from history.pages.captions import Captions
 from history.pages.terminal import ASCII, BLOCKS, lanes_text
 from history.render import UTC_STYLE
 from tests.support.timeline_logs import ADS, BILLING, ads_log, billing_log, facts_in, finding
@@ -64,6 +65,13 @@ def test_plain_letters_say_the_same(facts: GroupRows) -> None:
 def test_no_line_of_lanes_is_wider_than_the_terminal(facts: GroupRows, width: int) -> None:
     widest = max(len(line) for line in lines(facts, width=width)[1:8])
     assert widest <= max(width, len("m1 (app-1)  ") + terminal.COLUMNS_MIN)
+
+
+def test_long_names_are_cut_in_the_middle(facts: GroupRows, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Captions.member
+    monkeypatch.setattr(Captions, "member", lambda self, one: plain(self, one).replace("app", "billing-2026"))
+    told = lines(facts, width=40)
+    assert [line[:16] for line in told[4:7]] == [f"m{n} (bil…026-{n})  " for n in (1, 2, 3)]
 
 
 def test_of_many_members_those_with_events_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,12 +92,18 @@ def test_a_terminal_sees_headings_states_and_errors_in_colour(monkeypatch: pytes
     monkeypatch.setattr("sys.stdout", terminal := Terminal())
     for line in ("GROUP    STATE  NODE 1", "TERM     1", "billing  Stable", "no colour here"):
         say(line)
+    for line in ("MIN/MEAN/MAX", "         PARTITIONS", "NOT_COORDINATOR", "set QUORATE_KAFKA_PORT=1"):
+        say(line)
     put_json('{"state": "Stable"}')
     assert terminal.getvalue().splitlines() == [
         "\x1b[1mGROUP    STATE  NODE 1\x1b[0m",
         "TERM     1",
         "billing  \x1b[32mStable\x1b[0m",
         "no colour here",
+        "MIN/MEAN/MAX",
+        "\x1b[1m         PARTITIONS\x1b[0m",
+        "\x1b[31mNOT_COORDINATOR\x1b[0m",
+        "set QUORATE_KAFKA_PORT=1",
         '{"state": "Stable"}',
     ]
 

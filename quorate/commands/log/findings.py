@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from enum import StrEnum
 from typing import Annotated
 
@@ -18,7 +17,7 @@ from quorate.commands.log.subject import (
     window,
 )
 from quorate.commands.options import GroupNamed, Json, flag, option
-from quorate.output import print_json, terminal_width
+from quorate.output import print_json
 
 
 class Least(StrEnum):
@@ -74,8 +73,7 @@ def findings(
         del given["--severity"]
     options = [word for name, value in given.items() if value is not None for word in (name, value)]
     again = shlex.join(["quorate", "log", "findings", *(words or ()), *options, *["--utc"] * utc])
-    width = terminal_width(sys.stdout)
-    print_lines(log.path, findings_text(answer, style_of(utc), whole=whole, again=again, width=width))
+    print_lines(log.path, findings_text(answer, style_of(utc), whole=whole, again=again))
 
 
 def _list_rules(json: bool) -> None:
