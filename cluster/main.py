@@ -102,7 +102,7 @@ def main(words: Sequence[str]) -> int:
         arguments = parse_arguments(words)
         settings = load_settings(arguments.config, os.environ, arguments.flags)
     except (SettingsError, ValueError) as error:
-        print(f"quorate node: {error}", file=sys.stderr)
+        print(f"quorate: error: {error}", file=sys.stderr)
         return EXIT_USAGE
     log_to_stderr(settings.log_format, settings.log_level, settings.node_id)
     settings = provide_descriptors(settings)

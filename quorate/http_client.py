@@ -47,6 +47,9 @@ NOT_HTTP = (
 )
 
 
+NO_TLS = "the port speaks HTTP without TLS"
+
+
 class NoAnswer(OSError):
     """The answer is not HTTP, is too large, or ended too early."""
 
@@ -100,7 +103,8 @@ class HttpRefused(CommandError):
 
     def __init__(self, answer: Answer) -> None:
         hint = str(answer.refusal.get("hint", "is that a Quorate node's HTTP port?"))
-        super().__init__(f"{answer.node} answers: {answer.words}", hint=hint, code=ExitCode.REFUSED)
+        words = answer.words if "message" in answer.refusal else f"{answer.node} answers: {answer.words}"
+        super().__init__(words, hint=hint, code=ExitCode.REFUSED)
         self.answer = answer
 
 
@@ -233,7 +237,7 @@ def ask_json(url: str, timeout_s: float, document: object = None, *, method: str
     except OSError as error:
         raise CommandError(
             f"cannot reach {url} ({reason(error)})",
-            hint=NOT_HTTP if isinstance(error, NoAnswer) else NOT_THERE,
+            hint=NOT_HTTP if isinstance(error, NoAnswer) else way_out(reason(error)),
             code=ExitCode.UNREACHABLE,
         ) from error
     if answer.status != OK:
@@ -303,4 +307,11 @@ def reason(error: Exception) -> str:
     """The reason why there was no answer."""
     if isinstance(error, TimeoutError):
         return "no response in time"
+    if getattr(error, "reason", "") == "WRONG_VERSION_NUMBER":  # an SSLError: that is no TLS
+        return NO_TLS
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def way_out(why: str) -> str:
+    """The hint for a node that did not answer for this reason."""
+    return "give its address with http://" if why == NO_TLS else NOT_THERE

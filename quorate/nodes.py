@@ -24,6 +24,7 @@ from quorate.http_client import (
     not_a_node,
     reason,
     urls_of,
+    way_out,
 )
 
 PAUSE_S = 0.1
@@ -47,7 +48,7 @@ class Unheard(CommandError):
     def __init__(self, nodes: str, why: str) -> None:
         super().__init__(
             f"none of {nodes} responds ({why})" if "," in nodes else f"{nodes} does not respond ({why})",
-            hint="is the node running? start one with `quorate up`, or give another with --url",
+            hint=way_out(why),
             code=ExitCode.UNREACHABLE,
         )
 

@@ -134,7 +134,8 @@ def clear_faults(kafka: KafkaListener, fault_id: int | None, asker: str) -> Json
     if fault_id is not None and not num_cleared:
         raise HttpError(404, "NO_SUCH_FAULT", f"there is no fault {fault_id}", "GET /v1/faults lists them")
     if num_cleared:
-        LOG.warning("%d faults cleared, as requested by %s", num_cleared, asker)
+        faults_words = "1 fault" if num_cleared == 1 else f"{num_cleared} faults"
+        LOG.warning("%s cleared, as requested by %s", faults_words, asker)
     return {"cleared": num_cleared}
 
 

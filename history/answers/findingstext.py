@@ -105,12 +105,15 @@ def _head(
         span = f" from {ends} ({duration(answer.until_ms - answer.from_ms)})"
     groups = f"group {answer.groups[0].group_id}" if answer.is_of_one else plural(answer.groups_read, "group")
     milder = f"; {plural(answer.milder, 'milder finding')} left out" if answer.milder else ""
+    cut = [basis for basis in answer.basis if basis.gaps]
+    yield from (f"damaged: {basis.words()}" for basis in cut)
+    groups = f"what could be read of {groups}" if cut else groups
     if told:
         yield f"{plural(len(told), 'finding')}{span}"
         yield f"{_counted(told)} in {_places(answer, told, groups)}{milder}"
     else:
         yield f"nothing odd in {groups}{span}{milder}"
-    yield from _rests_on(answer.basis)
+    yield from _rests_on([basis for basis in answer.basis if not basis.gaps])
     for note in answer.notes:
         yield f"note: {note}"
     if told:

@@ -170,7 +170,7 @@ def undrain(
     if json:
         print_json(answer)
     else:
-        say(f"node {node_id} is not drained: it gets its shards back (leader.balance.delay.ms)")
+        say(f"node {node_id} may lead shards: balancing lets it lead its share (leader.balance.delay.ms)")
 
 
 @app.command("upgrade")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -26,8 +27,8 @@ DEFAULT_TIMEOUT_S = 10.0
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_LOG_LINE_HEAD = re.compile(r"[-0-9]+ [:,0-9]+ node \d+ [A-Z]+ [\w.]+: ")
-"""The head of a line in a node's log (time, node, level and logger), to be stripped."""
+_LOG_LINE_HEAD = re.compile(r"[-0-9]+ [:,0-9]+ node \d+ [A-Z]+ [\w.]+: |quorate: error: ")
+"""The head of a line in a node's log (time, node, level and logger), or of an error, to be stripped."""
 
 PARTITION_DIGITS_MAX = 10
 PARTITIONS_NAMED_MAX = 1_000_000
@@ -101,12 +102,42 @@ GroupsNamed = Annotated[
 Group = Annotated[str | None, argument("GROUP", "The group's id.")]
 
 
+HYPHEN = "\N{NON-BREAKING HYPHEN}"
+"""Stands for a hyphen while help is wrapped, so that no option or path of an example is broken at one."""
+
+
+@functools.cache
+def _whole_words(plain: Any) -> Any:
+    """A formatter of help that breaks lines only at blanks."""
+
+    class WholeWords(plain):  # type: ignore[misc] # Typer may have its own copy of click
+        def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+            super().write_usage(prog, args.replace("-", HYPHEN), prefix)
+
+        def write_text(self, text: str) -> None:
+            super().write_text(text.replace("-", HYPHEN))
+
+        def write_dl(self, rows: Any, *more: Any, **options: Any) -> None:
+            whole = [tuple(cell.replace("-", HYPHEN) for cell in row) for row in rows]
+            super().write_dl(whole, *more, **options)
+
+        def getvalue(self) -> str:
+            text: str = super().getvalue()
+            return text.replace(HYPHEN, "-")
+
+    return WholeWords
+
+
 class PlainCommand(typer.core.TyperCommand):
     """A command whose usage line names required arguments as they are, without Typer's braces."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         pieces = super().collect_usage_pieces(ctx)
         return [piece[1:-1] if piece.startswith("{") else piece for piece in pieces]
+
+    def get_help(self, ctx: Any) -> str:
+        ctx.formatter_class = _whole_words(ctx.formatter_class)
+        return super().get_help(ctx)
 
     def get_short_help_str(self, limit: int = 0) -> str:
         """The whole first sentence: the list of commands wraps it, rather than cut it at a width."""
@@ -115,6 +146,10 @@ class PlainCommand(typer.core.TyperCommand):
 
 class PlainGroup(typer.core.TyperGroup):
     """The same for a group of commands."""
+
+    def get_help(self, ctx: Any) -> str:
+        ctx.formatter_class = _whole_words(ctx.formatter_class)
+        return super().get_help(ctx)
 
     def get_short_help_str(self, limit: int = 0) -> str:
         return super().get_short_help_str(SENTENCE_MAX)

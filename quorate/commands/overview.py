@@ -11,6 +11,7 @@ from typing import Any
 
 from history.render import duration
 from quorate.commands.verdict import (
+    PROBLEMS_NAMED,
     ClusterVerdict,
     Views,
     leader_of,
@@ -18,6 +19,7 @@ from quorate.commands.verdict import (
     shard_of_view,
     term_of,
 )
+from quorate.errors import ExitCode
 from quorate.output import print_table, say
 
 
@@ -32,7 +34,8 @@ def print_cluster(url: str, document: Mapping[str, Any], views: Views, verdict: 
     ids = [node["node_id"] for node in document["nodes"]]
     shards = [_shard_row(number, ids, views) for number in (row["shard"] for row in document["shards"])]
     print_table(("SHARD", "LEADER", "TERM", "COMMITTED", *(f"NODE {node_id}" for node_id in ids)), shards)
-    notes = [*verdict.problems, *requests_in_force(views), *_jumped_clocks(views)]
+    unnamed = verdict.problems[PROBLEMS_NAMED if verdict.code is ExitCode.DEGRADED else 0 :]
+    notes = [*unnamed, *requests_in_force(views), *_jumped_clocks(views)]
     for line in ["", *notes, *([""] if notes else []), verdict.sentence]:
         say(line)
 

@@ -50,7 +50,7 @@ def _named(text: str, known: tuple[Setting, ...]) -> tuple[Setting, ...]:
         return (by_attribute[attribute],)
     if found := tuple(setting for setting in known if attribute and attribute in setting.attribute):
         return found
-    close = difflib.get_close_matches(attribute, by_attribute, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(attribute, by_attribute, n=1, cutoff=0.7)
     hint = f"did you mean {by_attribute[close[0]].name}?" if close else "`quorate settings` lists them all"
     raise CommandError(f"there is no setting {text!r}", hint=hint, code=ExitCode.USAGE)
 

@@ -17,7 +17,7 @@ Views = Mapping[int, Mapping[str, Any]]
 """The cluster as seen by each node that answered, by node id."""
 
 PROBLEMS_NAMED = 3
-"""Problems named in the sentence; all are listed above it."""
+"""Problems named in the sentence; the others are listed above it."""
 
 LAG_ENTRIES = 10_000
 """A follower lags if it is behind by more: a leader hands its shard to any follower that is nearer."""

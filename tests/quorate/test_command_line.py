@@ -18,6 +18,7 @@ import pytest
 import typer
 
 from cluster.launching.cluster_directory import kept_if_ready
+from cluster.main import main as node_main
 from quorate.app import app, run
 from quorate.commands.log.common import plain
 from quorate.errors import EXIT_CODE_MEANINGS, CommandError, ExitCode
@@ -72,6 +73,38 @@ def test_every_command_explains_itself_with_an_example(
     usage, _, rest = shown.partition("\n")
     assert not re.search(r"[{}<>]", usage), "values are named plainly"
     assert not re.search(r"<\w", rest), "values are named plainly"
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_examples_are_wrapped_at_blanks_only(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    assert run([*command, "--help"]) == 0
+    assert not re.search(r"\w-+$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_a_port_that_speaks_no_tls_is_said_to_do_so(capsys: pytest.CaptureFixture[str]) -> None:
+    node = LogNode(1)
+    try:
+        assert run(["cluster", "status", "--url", node.url.replace("http:", "https:")]) == 3
+        assert "the port speaks HTTP without TLS); give its address with http://" in one_error(capsys)
+        assert run(["log", "terms", "--url", node.url.replace("http:", "https:")]) == 3
+        assert "the port speaks HTTP without TLS); give its address with http://" in one_error(capsys)
+    finally:
+        node.close()
+
+
+def test_a_wrong_flag_of_a_node_is_an_error_like_any_other(capfd: pytest.CaptureFixture[str]) -> None:
+    assert node_main(["--foo", "3"]) == ExitCode.USAGE
+    assert one_error(capfd).startswith("quorate: error: flag --foo: unknown setting foo")
+
+
+def test_only_a_setting_with_a_name_like_it_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    run(["settings", "nope"])
+    assert "did you mean" not in one_error(capsys)
+    run(["settings", "kafka.prot"])
+    assert "did you mean kafka.port?" in one_error(capsys)
 
 
 def test_a_shell_completes_commands_and_options(

@@ -77,6 +77,12 @@ def test_what_was_in_force_at_a_time_behind_damage_is_not_asserted(cut: str, cap
     assert "at 2026-03-01 12:00:10.000+00:00 epoch" not in text
 
 
+def test_findings_of_a_damaged_log_begin_with_the_damage(cut: str, capsys: Capture) -> None:
+    first, *rest = said(capsys, "findings", cut).splitlines()
+    assert first.startswith("damaged: shard-0: entries 1 to 5; entries after index 5 cannot be read")
+    assert rest[0].startswith("nothing odd in what could be read of 1 group")
+
+
 @pytest.mark.parametrize("words", WINDOWED, ids=" ".join)
 def test_a_window_that_begins_or_ends_outside_is_told(words: list[str], data: str, capsys: Capture) -> None:
     asked = [data if word == "DIR" else word for word in words]
