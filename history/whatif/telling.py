@@ -25,7 +25,7 @@ NAMES = {
     "sessions_expired": "sessions expired",
     "fenced_revoking": "fenced for not giving up partitions",
     "spread": "largest difference in partitions between members",
-    "spread_at_end": "the same at the end",
+    "spread_at_end": "largest difference in partitions at the end",
 }
 GROUP_HEADERS = (
     "group",
@@ -38,13 +38,14 @@ GROUP_HEADERS = (
     "spread",
     "note",
 )
+CONSUMER_ONLY = "whatif replays only members of the consumer protocol, as their requests are recorded"
 UNFAITHFUL = "the replay with the recorded settings differs from what happened"
 
 
 def whatif_text(
     answer: WhatIfAnswer, group_id: str | None = None, *, width: int | None = None
 ) -> Iterator[str]:
-    """Lines of text: one group in full, or a table of all; tables fit the width."""
+    """Lines of text: one group, which was replayed, in full, or a table of all; tables fit the width."""
     if group_id is not None:
         (result,) = answer.results
         yield f"Group {result.group_id}: what if {sentence_list(result.asked)}"
@@ -58,9 +59,6 @@ def whatif_text(
 
 
 def _one(result: WhatIfResult, width: int | None) -> Iterator[str]:
-    if result.left_out:
-        yield f"left out: {result.left_out}"
-        return
     yield verdict(result).words
     yield ""
     yield from _table(HEADERS, figures(result), width)
@@ -171,7 +169,9 @@ def _all(results: Sequence[WhatIfResult], width: int | None) -> Iterator[str]:
     for why, names in left_out.items():
         shown = ", ".join(names[:LEFT_OUT_NAMED])
         more = f" and {len(names) - LEFT_OUT_NAMED} more" if len(names) > LEFT_OUT_NAMED else ""
-        yield f"left out: {shown}{more}: {why}"
+        yield f"not replayed: {shown}{more}: {why}"
+    if left_out:
+        yield CONSUMER_ONLY
 
 
 LEFT_OUT_NAMED = 5

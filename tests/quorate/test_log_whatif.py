@@ -10,6 +10,8 @@ import pytest
 from quorate.app import run
 from quorate.errors import ExitCode
 from tests.support.disk_node import DiskNode
+from tests.support.incidents.world import GROUP
+from tests.support.mixed_story import mixed_world
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,24 @@ def test_one_group_as_text(directory: Path, capsys: pytest.CaptureFixture[str]) 
     assert figures["epochs"] == ["3", "3", "="]
     assert figures["partitions moved between members"] == ["2", "0", "-2"]
     assert figures["largest difference in partitions between members"] == ["1", "3", "+2"]
+    assert "largest difference in partitions at the end " in said
     assert "the replay with the recorded settings (assignor uniform) equals what really happened" in said
+
+
+@pytest.mark.parametrize("more", [[], ["--json"], ["--html", "page.html"]], ids=" ".join)
+def test_a_group_that_cannot_be_replayed_is_no_answer(
+    more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = mixed_world().node()
+    monkeypatch.setattr("history.reading.opening.open_node", lambda _: log)
+    monkeypatch.chdir(tmp_path)
+    assert run(["log", "whatif", "./", GROUP, "--assignor", "range", *more]) == ExitCode.UNREADABLE
+    captured = capsys.readouterr()
+    assert f"nothing was replayed of group {GROUP}: it had members of the classic protocol" in captured.err
+    assert "whatif replays only members of the consumer protocol" in captured.err
+    assert captured.out == ""
+    assert run(["log", "whatif", "./", "--assignor", "range"]) == ExitCode.OK
+    assert f"not replayed: {GROUP}: it had members of the classic protocol" in capsys.readouterr().out
 
 
 def test_one_group_as_json(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,7 +48,7 @@ def whatif(
     """
     from history.whatif.answer import whatif_of
     from history.whatif.settings import WhatIfError
-    from history.whatif.telling import whatif_text
+    from history.whatif.telling import CONSUMER_ONLY, whatif_text
 
     log, group = log_and_group(words, data, url, named)
     if html is not None:
@@ -60,6 +60,10 @@ def whatif(
         answer = read_log(log.path, lambda: whatif_of(log, asked, group))
     except WhatIfError as error:
         raise CommandError(str(error), code=ExitCode.USAGE) from error
+    if group is not None and (why := answer.results[0].left_out):
+        raise CommandError(
+            f"nothing was replayed of group {group}: {why}", hint=CONSUMER_ONLY, code=ExitCode.UNREADABLE
+        )
     if html is not None:
         say(_written(answer, log.path, html, force=force, utc=utc))
     elif json:
@@ -73,10 +77,6 @@ def _written(answer: WhatIfAnswer, source: str, file: Path, *, force: bool, utc:
     from history.pages.whatif import whatif_page
 
     (result,) = answer.results
-    if result.left_out:
-        raise CommandError(
-            f"group {result.group_id} is left out: {result.left_out}", code=ExitCode.UNREADABLE
-        )
     style = style_of(utc)
     written = Provenance.now(typed(), source, style)
     return write_page(file, whatif_page(result, answer.basis, style=style, provenance=written), force=force)
