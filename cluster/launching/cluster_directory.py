@@ -85,8 +85,10 @@ def kept_if_ready(data: Path) -> Iterator[Callable[[], None]]:
         if is_ours:
             with contextlib.suppress(OSError):
                 lock = OsFiles().lock(str(data / LOCK_FILE))
-                shutil.rmtree(data)
-                lock.release()
+                try:
+                    shutil.rmtree(data)
+                finally:
+                    lock.release()
         if not data.exists():
             for path in missing[1:]:
                 with contextlib.suppress(OSError):

@@ -24,7 +24,7 @@ async def delete(rig: HttpRig, path: str, **given: Any) -> tuple[int, Any]:
         return answer.status, await answer.json()
 
 
-async def test_a_fault_is_set_listed_and_cleared() -> None:
+async def test_a_fault_is_set_listed_and_cleared(caplog: pytest.LogCaptureFixture) -> None:
     async with http_rig(faults_enable=True) as rig:
         assert await rig.get("/v1/faults") == (200, {"enabled": True, "next_id": 1, "faults": []})
         status, fault = await rig.post("/v1/faults", STALE)
@@ -59,6 +59,7 @@ async def test_a_fault_is_set_listed_and_cleared() -> None:
         assert (status, refused["error"]) == (404, "NO_SUCH_FAULT")
         assert await delete(rig, "/v1/faults") == (200, {"cleared": 1})
         assert not rig.kafka.context.faults.is_set
+        assert "1 fault cleared, as requested by" in caplog.text
 
 
 async def test_a_node_is_not_breakable_unless_its_settings_say_so() -> None:

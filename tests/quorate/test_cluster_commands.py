@@ -303,6 +303,15 @@ def test_a_transfer_is_undone_with_delete(
     assert run(["cluster", "transfer", "0", "--undo", "--to", "3", "--url", node.url]) == ExitCode.USAGE
 
 
+def test_a_refusal_is_told_in_the_nodes_words(
+    start: Callable[[], HttpNode], capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = start()
+    node.script["/v1/shards/9/transfer"] = [(404, refusal("NO_SUCH_SHARD"))]
+    assert run(["cluster", "transfer", "9", "--url", node.url]) == ExitCode.REFUSED
+    assert capsys.readouterr().err == "quorate: error: it is NO_SUCH_SHARD; do otherwise\n"
+
+
 def drained(own: int, nodes: dict[int, HttpNode | None], shards: list[dict[str, Any]], *ids: int) -> Answer:
     """Answer with the view of node `own` in which the nodes `ids` are drained."""
     document = view(own, nodes, shards)
