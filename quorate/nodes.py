@@ -43,12 +43,18 @@ OTHERS_MAY = (GONE, INTERNAL, UNAVAILABLE, TOO_MANY)
 
 
 class Unheard(CommandError):
-    """No node answered in time."""
+    """No node answered in time, or, `is_refused`, none could do more than say why it cannot now."""
 
-    def __init__(self, nodes: str, why: str) -> None:
+    def __init__(self, nodes: str, why: str, *, is_refused: bool = False) -> None:
+        some, one = ("can answer", "cannot answer") if is_refused else ("responds", "does not respond")
         super().__init__(
+<<<<<<< HEAD
             f"none of {nodes} responds ({why})" if "," in nodes else f"{nodes} does not respond ({why})",
             hint=way_out(why),
+=======
+            f"none of {nodes} {some} ({why})" if "," in nodes else f"{nodes} {one} ({why})",
+            hint="`quorate cluster status` shows what is missing" if is_refused else way_out(why),
+>>>>>>> words
             code=ExitCode.UNREACHABLE,
         )
 
@@ -160,9 +166,9 @@ class Nodes:
             if refused is not None and refused.status in (GONE, INTERNAL):
                 return refused
             if refused is not None:
-                why = f"{refused.node} answers: {refused.words}"
+                why = refused.words
             if time.monotonic() + PAUSE_S >= deadline_s:
-                raise Unheard(", ".join(self.urls), why)
+                raise Unheard(", ".join(self.urls), why, is_refused=refused is not None)
             time.sleep(PAUSE_S)
 
     def ask_each(self, path: str) -> dict[str, Answer | str]:
@@ -208,7 +214,7 @@ class Nodes:
 def _cluster(answer: Answer) -> dict[str, Any]:
     """The document of /v1/cluster; raises `CommandError` if it is not one."""
     if answer.status in (TOO_MANY, UNAVAILABLE):
-        raise Unheard(answer.node, answer.words)
+        raise Unheard(answer.node, answer.words, is_refused=True)
     with contextlib.suppress(KeyError, TypeError):
         document: dict[str, Any] = answer.document
         numbers, names = [document["node_id"]], [document["cluster_id"]]
