@@ -48,13 +48,8 @@ class Unheard(CommandError):
     def __init__(self, nodes: str, why: str, *, is_refused: bool = False) -> None:
         some, one = ("can answer", "cannot answer") if is_refused else ("responds", "does not respond")
         super().__init__(
-<<<<<<< HEAD
-            f"none of {nodes} responds ({why})" if "," in nodes else f"{nodes} does not respond ({why})",
-            hint=way_out(why),
-=======
             f"none of {nodes} {some} ({why})" if "," in nodes else f"{nodes} {one} ({why})",
             hint="`quorate cluster status` shows what is missing" if is_refused else way_out(why),
->>>>>>> words
             code=ExitCode.UNREACHABLE,
         )
 

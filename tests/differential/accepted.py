@@ -129,7 +129,7 @@ def _assigned_again(situation: Situation) -> bool:
 
 
 def _kept_again(situation: Situation) -> bool:
-    """A member that never reported the partitions has revoked them; our reply says once more what it keeps."""
+    """A member revoked what it never reported to have; our reply says once more what it keeps."""
     return situation.difference.kafka is None and situation.asked.facts.get("owned") == "told"
 
 
