@@ -27,14 +27,16 @@ if TYPE_CHECKING:
 
 _HEADING = r"[A-Z][A-Z0-9/]*(?: (?:[A-Z][A-Z0-9/]*|\d+))*"
 
+_FINDING = r" +(?:\d[\d,]* +)?[A-Z]{3,}(?:_[A-Z]+)+\b"
+
 _COLOURS = (
     # The headings of a table; one word alone may be the rest of a heading that stands beside its value.
     (rf"^(?:{_HEADING}(?=  )| +{_HEADING})(?:  +{_HEADING})*$", "bold"),
     (r"\bStable\b", "green"),
     (r"\b(?:Assigning|Reconciling|PreparingRebalance|CompletingRebalance)\b", "yellow"),
     (r"\b(?:DOWN|HALTED)\b", "bold red"),
-    # Kafka's errors, and findings, but not variables of the environment
-    (r"\b(?!QUORATE_)[A-Z]{3,}(?:_[A-Z]+)+\b", "red"),
+    (rf"\b(?:error|ERROR){_FINDING}", "red"),
+    (rf"\b(?:warning|WARNING){_FINDING}", "yellow"),
     (r"^note:", "yellow"),
     (r"^quorate: error:", "bold red"),
 )
@@ -179,12 +181,20 @@ def painted(line: str) -> str:
     from rich.text import Text
 
     text = Text(line)
-    for pattern, style in _COLOURS:
+    for pattern, style in (*_COLOURS, (_kafka_errors(), "red")):
         text.highlight_regex(pattern, style)
     console = _console()
     with console.capture() as captured:
         console.print(text, end="", soft_wrap=True)
     return captured.get()
+
+
+@functools.cache
+def _kafka_errors() -> str:
+    """A regular expression for the names of Kafka's errors that consist of several words."""
+    from wire.errors import ErrorCode
+
+    return rf"\b(?:{'|'.join(code.name for code in ErrorCode if '_' in code.name)})\b"
 
 
 @functools.cache

@@ -94,6 +94,8 @@ def test_a_terminal_sees_headings_states_and_errors_in_colour(monkeypatch: pytes
         say(line)
     for line in ("MIN/MEAN/MAX", "         PARTITIONS", "NOT_COORDINATOR", "set QUORATE_KAFKA_PORT=1"):
         say(line)
+    for line in ("error  1  FLAPPING_MEMBER  a", "WARNING  SESSION_EXPIRED: b", "because MEMBER_JOINED"):
+        say(line)
     put_json('{"state": "Stable"}')
     assert terminal.getvalue().splitlines() == [
         "\x1b[1mGROUP    STATE  NODE 1\x1b[0m",
@@ -104,6 +106,9 @@ def test_a_terminal_sees_headings_states_and_errors_in_colour(monkeypatch: pytes
         "\x1b[1m         PARTITIONS\x1b[0m",
         "\x1b[31mNOT_COORDINATOR\x1b[0m",
         "set QUORATE_KAFKA_PORT=1",
+        "\x1b[31merror  1  FLAPPING_MEMBER\x1b[0m  a",
+        "\x1b[33mWARNING  SESSION_EXPIRED\x1b[0m: b",
+        "because MEMBER_JOINED",
         '{"state": "Stable"}',
     ]
 
