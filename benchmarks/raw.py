@@ -182,14 +182,14 @@ class RawMember:
             request.topic_partitions = self.owned
         answer: ConsumerGroupHeartbeatResponse = self.group.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, request)
         _raise_first([answer.error_code])
-        settled = answer.member_epoch == self.epoch and answer.assignment is None
-        self.epoch = answer.member_epoch
+        before, owned = (self.epoch, self.owned), self.owned
         if answer.assignment is not None:
-            self.owned = [
+            owned = [
                 TopicPartitions(topic_id=topic.topic_id, partitions=list(topic.partitions))
                 for topic in answer.assignment.topic_partitions
             ]
-        return settled
+        self.epoch, self.owned = answer.member_epoch, owned
+        return before == (self.epoch, self.owned)
 
     def settle(self, within_s: float = ACCEPT_S) -> None:
         """Send heartbeats until two in a row bring nothing new."""
