@@ -83,7 +83,7 @@ CLASSIC = (
     "it is a classic group: its leader, a client, assigns the partitions, which no replay of the "
     "coordinator can do"
 )
-MIXED = "it had members of the classic protocol too, whose requests are not replayed"
+MIXED = "it had members of the classic protocol too"
 OLD_PROTOCOL = "it spoke {protocol}, whose coordinator the replay does not have"
 OFFSETS_ONLY = "it has offsets but never had members"
 IMPORTED = "its log was imported and does not have the members' requests"
