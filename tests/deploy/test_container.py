@@ -55,7 +55,7 @@ def test_the_context_has_what_the_build_copies_and_nothing_else() -> None:
     kept = {line.removeprefix("!") for line in lines if line.startswith("!")}
     assert lines.index("*") < min(index for index, line in enumerate(lines) if line.startswith("!"))
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
-    packages = {name.removesuffix("*") for name in tool["setuptools"]["packages"]["find"]["include"]}
+    packages = {name.removesuffix(".*") for name in tool["setuptools"]["packages"]["find"]["include"]}
     assert kept == packages | {
         "pyproject.toml",
         "constraints.txt",

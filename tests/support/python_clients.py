@@ -25,9 +25,10 @@ from confluent_kafka import TopicPartition as ConfluentPartition
 from tests.support.kafka_python import kafka
 
 POLL_S = 0.05
-LONG_POLL_MS = 1_000
+LONG_POLL_MS, JOIN_POLL_MS = 1_000, 5_000
 """In kafka-python, a poll that ends while its member waits for SyncGroup may lose the assignment
-(docs/clients.md), which a long one makes unlikely."""
+(docs/clients.md), which a long one makes unlikely. The second is for a member without partitions: among many
+clients that start at once, a join takes more than a second."""
 
 END_S = 20.0
 SESSION_MS, HEARTBEAT_MS = 6_000, 300
@@ -153,7 +154,7 @@ class KafkaPythonMember(PolledMember, kafka.ConsumerRebalanceListener):
         consumer.subscribe([self.topic], listener=self)
         while not self._ends.is_set():
             try:
-                batches = consumer.poll(timeout_ms=LONG_POLL_MS)
+                batches = consumer.poll(timeout_ms=LONG_POLL_MS if self.assigned else JOIN_POLL_MS)
                 self.assigned = frozenset(part.partition for part in consumer.assignment())
                 for part, messages in batches.items():
                     self.values += [message.value for message in messages]
