@@ -65,7 +65,15 @@ from records.errors import (
     UnknownType,
     UnsupportedVersion,
 )
-from records.ids import METADATA_SHARD, TOPIC_ID_BYTES, ZERO_UUID, parse_topic_id, shard_of, topic_id_text
+from records.ids import (
+    METADATA_SHARD,
+    SCRATCH_TERM_BITS,
+    TOPIC_ID_BYTES,
+    ZERO_UUID,
+    parse_topic_id,
+    shard_of,
+    topic_id_text,
+)
 from records.jsonform import (
     body_from_json,
     body_to_json,
@@ -161,8 +169,8 @@ from records.values import (
 
 __all__ = [
     "CAUSE_VERSION", "LATEST_FORMAT_LEVEL", "LEADERSHIP_SINCE", "LEASES_SINCE", "METADATA_SHARD",
-    "NUMBERS_SINCE", "OLD_GROUPS_SINCE", "RACKS_SINCE", "RELEASE", "TOPIC_ID_BYTES", "TRANSACTIONS_SINCE",
-    "ZERO_UUID",
+    "NUMBERS_SINCE", "OLD_GROUPS_SINCE", "RACKS_SINCE", "RELEASE", "SCRATCH_TERM_BITS", "TOPIC_ID_BYTES",
+    "TRANSACTIONS_SINCE", "ZERO_UUID",
     "Arrival", "AskedLeader", "Cause", "Certainty", "ClassicMember", "ClassicMemberMetadata",
     "ClassicProtocol", "ClientAssignor", "ConsumerGroupCurrentMemberAssignmentKey",
     "ConsumerGroupCurrentMemberAssignmentValue", "ConsumerGroupMemberMetadataKey",

@@ -14,6 +14,10 @@ from records.errors import MalformedId
 TOPIC_ID_BYTES = 16
 ZERO_UUID = bytes(TOPIC_ID_BYTES)  # "no topic id", as in Kafka
 
+SCRATCH_TERM_BITS = 40
+"""Where a cluster keeps messages itself: offsets per term and partition are 2^40, more than four months of
+100,000 records per second. They leave room for eight million terms."""
+
 METADATA_SHARD = -1  # topics and configs; the group shards are numbered from 0
 
 

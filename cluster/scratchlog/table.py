@@ -26,12 +26,9 @@ from cluster.scratchlog.batches import (
 from cluster.scratchlog.partition import PartitionLog
 from cluster.scratchlog.producers import Partition, Producers
 from coordinator.topics import created_at
+from records import SCRATCH_TERM_BITS
 from wire.errors import ErrorCode
 from wire.record_batch import BatchHeader, header_of
-
-TERM_BITS: Final = 40
-"""Offsets per term and partition: 2^40, more than four months of 100,000 records per second. They leave room
-for eight million terms."""
 
 LOGS_MAX: Final = 100_000
 """Partitions with records, or which had some in this term: a kilobyte each, beside their batches."""
@@ -168,7 +165,7 @@ class ScratchLog:
 
     def _first_offset(self, topic_id: bytes) -> int:
         is_new = self._term_start < created_at(topic_id) <= self._version
-        return 0 if is_new else self.term << TERM_BITS
+        return 0 if is_new else self.term << SCRATCH_TERM_BITS
 
     # Partitions.
 
@@ -208,7 +205,7 @@ class ScratchLog:
 
     def _append(self, partition: Partition, log: PartitionLog, header: BatchHeader, records: bytes) -> int:
         """Append a batch, drop the oldest ones, and tell the waiters; return its base offset."""
-        if log.end + header.num_records > (self.term + 1) << TERM_BITS:
+        if log.end + header.num_records > (self.term + 1) << SCRATCH_TERM_BITS:
             raise RefusedBatch(ErrorCode.KAFKA_STORAGE_ERROR, "the offsets of this term are used up")
         before, open_before, stable_before = log.num_bytes, len(log.transactions), log.num_stable_bytes
         self.num_appended += 1

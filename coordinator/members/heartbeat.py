@@ -107,10 +107,7 @@ def heartbeat(
     elif group is None or group.classic is not None:
         yield from _make_way(groups, group, group_id)
     if group is not None and member is not None:
-        if member.is_classic:  # it changes its protocol, and is waited for no more
-            groups.forget_joining(key)
-        if member.is_away or member.member_id != member_id:
-            yield from replace_static_member(groups, group, member, member_id, builder)
+        yield from _take_place(groups, group, member, member_id, builder)
         member = group.members[member_id]
     metadata = clientside.with_assignors(
         _updated(member, request, ctx), member, offered, is_join=not request.member_epoch
@@ -122,21 +119,28 @@ def heartbeat(
     if asks_tokens or leases_before is not None:
         kept = current_before.assigned if request.member_epoch and not was_classic else {}
         yield from lease_step(group_id, member, kept, ctx, asks=asks_tokens)
+    has_new_tokens = asks_tokens and member.leases != leases_before
     # A report may acknowledge a revocation although it is older than that: then the next reply must say it.
     is_in_doubt = builder.trigger is Trigger.MEMBER_ACKED and current_before.previous_epoch == NOT_REPORTED
-    is_due = (
-        report.is_full
-        or may_have_lost_reply
-        or is_in_doubt
-        or (asks_tokens and member.leases != leases_before)
-        or groups.reports.is_overdue(key, ctx.monotonic_ms, settings.heartbeat_interval_ms)
-    )
+    is_overdue = groups.reports.is_overdue(key, ctx.monotonic_ms, settings.heartbeat_interval_ms)
+    is_due = report.is_full or may_have_lost_reply or is_in_doubt or has_new_tokens or is_overdue
     return ConsumerGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=member.current.epoch,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
         assignment=_assignment(groups, group, member, current_before, report, ctx, is_due=is_due),
     )
+
+
+def _take_place(
+    groups: GroupContext, group: Group, member: Member, member_id: str, builder: DecisionBuilder
+) -> Steps:
+    """Let a member that is known go on in the consumer protocol, under the id of its heartbeat."""
+    if member.is_classic:  # it changes its protocol, and is waited for no more
+        groups.forget_joining((group.group_id, member_id))
+    if member.is_away or member.member_id != member_id:
+        yield from replace_static_member(groups, group, member, member_id, builder)
+    return None
 
 
 def _owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:

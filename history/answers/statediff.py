@@ -16,9 +16,7 @@ from history.reading.source import NothingToRead
 from history.render import LOCAL, TimeStyle, plural, ranges
 from history.state.replay import ReplayedGroup, ReplayedMember, ReplayedShard, member_words, replay
 from history.words import shard_name
-
-SCRATCH_TERM_BITS = 40
-"""Bits of an offset below the term, where a cluster keeps messages itself (`cluster.scratchlog.table`)."""
+from records import SCRATCH_TERM_BITS
 
 GROUP_CREATED, GROUP_REMOVED, GROUP_CHANGED = "created", "removed", "changed"
 

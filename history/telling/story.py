@@ -437,7 +437,7 @@ class Teller:
         )
 
     def _told_words(self, wait: Wait, them: str) -> str:
-        """What came before the end; a classic member is not told to give up partitions: it rejoins."""
+        """The words before a wait's end; a classic member is not told to give up partitions: it rejoins."""
         if self.labels.is_classic(wait.holder):
             return "" if wait.end in _HOLDER_ACTS else f"kept {them}"
         if wait.told_ms is None or wait.told_index is None:

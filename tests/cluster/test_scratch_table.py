@@ -10,8 +10,9 @@ import pytest
 from cluster.scratchlog import RefusedBatch, ScratchBounds, ScratchLog
 from cluster.scratchlog.partition import BATCH_COST_BYTES
 from cluster.scratchlog.producers import Producers
-from cluster.scratchlog.table import FREED_AT_ONCE, TERM_BITS
+from cluster.scratchlog.table import FREED_AT_ONCE
 from coordinator.topics import new_topic_id
+from records import SCRATCH_TERM_BITS
 from tests.support.record_batches import NOW_MS, batch, offsets
 from wire.errors import ErrorCode
 
@@ -59,11 +60,11 @@ def test_a_topic_of_this_term_begins_at_0_and_an_older_one_at_the_terms_offsets(
     assert [put(log), put(log), put(log, OLD), put(log, OLD), put(log, b"entirely random!")] == [
         0,
         1,
-        TERM << TERM_BITS,
-        (TERM << TERM_BITS) + 1,
-        TERM << TERM_BITS,
+        TERM << SCRATCH_TERM_BITS,
+        (TERM << SCRATCH_TERM_BITS) + 1,
+        TERM << SCRATCH_TERM_BITS,
     ]
-    assert log.log((OLD, 5)).end == TERM << TERM_BITS
+    assert log.log((OLD, 5)).end == TERM << SCRATCH_TERM_BITS
 
 
 def test_a_new_term_begins_empty_behind_all_earlier_offsets() -> None:
@@ -73,11 +74,11 @@ def test_a_new_term_begins_empty_behind_all_earlier_offsets() -> None:
     assert log.log((NEW, 0)).end == 1
     log.lead(TERM + 1, 30, VERSION + 10)
     assert (len(log), log.num_bytes) == (0, 0)
-    assert put(log) == put(log, OLD) == (TERM + 1) << TERM_BITS > last
+    assert put(log) == put(log, OLD) == (TERM + 1) << SCRATCH_TERM_BITS > last
 
 
 def test_the_offsets_of_a_term_are_never_exceeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.scratchlog.table.TERM_BITS", 2)
+    monkeypatch.setattr("cluster.scratchlog.table.SCRATCH_TERM_BITS", 2)
     log = scratch_log()
     assert [put(log, OLD) for _ in range(4)] == [12, 13, 14, 15]
     assert refused(log, topic_id=OLD) == ErrorCode.KAFKA_STORAGE_ERROR
@@ -214,7 +215,7 @@ def test_a_producer_in_mid_stream_goes_on_with_a_new_leader() -> None:
     log = scratch_log()
     put(log, **numbered(0))
     log.lead(TERM + 1, 30, 30)
-    first = (TERM + 1) << TERM_BITS
+    first = (TERM + 1) << SCRATCH_TERM_BITS
     assert [put(log, **numbered(41)), put(log, **numbered(42))] == [first, first + 1]
     assert refused(log, **numbered(44)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cluster.scratchlog.table import TERM_BITS
 from history.answers.statediff import GroupDiff, OffsetChanged, diff, diff_text
 from history.reading.node import NodeLog
 from history.reading.opening import open_node
 from history.reading.source import NothingToRead
 from history.render import UTC_STYLE
-from records.ids import METADATA_SHARD
+from records.ids import METADATA_SHARD, SCRATCH_TERM_BITS
 from tests.support.disk_node import DiskNode
 
 GROUP = "payments"
@@ -108,7 +107,10 @@ def test_a_group_that_is_not_there_names_those_that_are(log: NodeLog) -> None:
 
 def test_offsets_that_began_anew_after_a_failover_are_no_advance(log: NodeLog) -> None:
     (shard,) = [one for one in diff(log, None, (None, None)) if one.groups]
-    rows = ((0, 10, (13 << TERM_BITS) + 5), (1, (13 << TERM_BITS), (13 << TERM_BITS) + 7))
+    rows = (
+        (0, 10, (13 << SCRATCH_TERM_BITS) + 5),
+        (1, (13 << SCRATCH_TERM_BITS), (13 << SCRATCH_TERM_BITS) + 7),
+    )
     moved = tuple(OffsetChanged(topic="orders", partition=n, before=old, after=new) for n, old, new in rows)
 
     def said(offsets: tuple[OffsetChanged, ...]) -> str:
