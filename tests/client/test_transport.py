@@ -89,7 +89,9 @@ async def serving(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncItera
     finally:
         server.close()
         for writer in writers:
-            writer.transport.abort()
+            # asyncio's abort() fails on a transport that close() has ended after it sent what it had kept.
+            if not writer.is_closing():
+                writer.transport.abort()
         await asyncio.sleep(0)
 
 
