@@ -10,12 +10,14 @@ import asyncio
 import itertools
 import signal
 import sys
+from contextlib import asynccontextmanager, suppress
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener
 
 BOOTSTRAP = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092"
 TOPIC, GROUP = "orders", "shipping"
 SECOND_WORKER_AFTER_S, SECOND_WORKER_FOR_S = 2, 10
+STOPS_WITHIN_S = 5
 
 
 class Report(ConsumerRebalanceListener):
@@ -30,8 +32,20 @@ class Report(ConsumerRebalanceListener):
         print(f"{self.worker} has {len(assigned)} partitions", flush=True)
 
 
+@asynccontextmanager
+async def running(client):
+    """Start `client` and stop it. Without a limit, stop() never returns if the coordinator dies just then."""
+    await client.start()
+    try:
+        yield client
+    finally:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOPS_WITHIN_S):
+                await client.stop()
+
+
 async def take_orders(bootstrap: str) -> None:
-    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+    async with running(AIOKafkaProducer(bootstrap_servers=bootstrap)) as producer:
         for number in itertools.count(1):
             order = f"order {number}"
             sent = await producer.send_and_wait(TOPIC, order.encode(), key=str(number).encode())
@@ -43,7 +57,7 @@ async def take_orders(bootstrap: str) -> None:
 async def ship(bootstrap: str, worker: str) -> None:
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=GROUP, auto_offset_reset="earliest")
     consumer.subscribe([TOPIC], listener=Report(worker))
-    async with consumer:
+    async with running(consumer):
         shipped = 0
         async for _order in consumer:
             shipped += 1
@@ -60,13 +74,14 @@ async def ship_for_a_while(bootstrap: str, worker: str) -> None:
 
 
 async def main() -> None:
-    work = asyncio.gather(
-        take_orders(BOOTSTRAP), ship(BOOTSTRAP, "worker 1"), ship_for_a_while(BOOTSTRAP, "worker 2")
-    )
+    service = asyncio.current_task()
     for one in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(one, work.cancel)
+        asyncio.get_running_loop().add_signal_handler(one, service.cancel)
     try:
-        await work
+        async with asyncio.TaskGroup() as work:
+            work.create_task(take_orders(BOOTSTRAP))
+            work.create_task(ship(BOOTSTRAP, "worker 1"))
+            work.create_task(ship_for_a_while(BOOTSTRAP, "worker 2"))
     except asyncio.CancelledError:
         print("done", flush=True)
 

@@ -70,13 +70,14 @@ async def ship_for_a_while(bootstrap: str, worker: str) -> None:
 
 
 async def main() -> None:
-    work = asyncio.gather(
-        take_orders(BOOTSTRAP), ship(BOOTSTRAP, "worker 1"), ship_for_a_while(BOOTSTRAP, "worker 2")
-    )
+    service = asyncio.current_task()
     for one in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(one, work.cancel)
+        asyncio.get_running_loop().add_signal_handler(one, service.cancel)
     try:
-        await work
+        async with asyncio.TaskGroup() as work:
+            work.create_task(take_orders(BOOTSTRAP))
+            work.create_task(ship(BOOTSTRAP, "worker 1"))
+            work.create_task(ship_for_a_while(BOOTSTRAP, "worker 2"))
     except asyncio.CancelledError:
         print("done", flush=True)
 

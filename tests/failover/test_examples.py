@@ -74,14 +74,18 @@ def program(name: str, bootstrap: str, out: Path, ending: signal.Signals = signa
     try:
         yield Said(out)
         process.send_signal(ending)
-        assert process.wait(WITHIN_S) == 0, out.read_text()
+        wait_for(lambda: process.poll() is not None, out.read_text, WITHIN_S)
+        assert process.returncode == 0, out.read_text()
     finally:
         process.kill()
         process.wait()
     assert "Traceback" not in out.read_text()
 
 
-@pytest.mark.parametrize("name", ["with_aiokafka.py", "with_kafka_python.py", "with_quorate.py"])
+SERVICES = pytest.mark.parametrize("name", ["with_aiokafka.py", "with_kafka_python.py", "with_quorate.py"])
+
+
+@SERVICES
 def test_a_service_for_kafka_outlives_the_leader(name: str, cluster: ClusterProcess, tmp_path: Path) -> None:
     with program(name, cluster.bootstrap, tmp_path / "out") as said:
         said.wait_for_more(r"order \d+ is orders-", "worker 1 shipped", "worker 2 shipped")
@@ -92,6 +96,19 @@ def test_a_service_for_kafka_outlives_the_leader(name: str, cluster: ClusterProc
         said.wait("worker 2 has left")
         said.wait(rf"(?s)worker 2 has left.*worker 1 has {PARTITIONS} partitions")
         said.wait_for_more("worker 1 shipped")
+
+
+@SERVICES
+def test_a_service_for_kafka_ends_with_its_coordinator(
+    name: str, cluster: ClusterProcess, tmp_path: Path
+) -> None:
+    """Its consumers commit while they stop; aiokafka's would try for ever."""
+    with program(name, cluster.bootstrap, tmp_path / "out") as said:
+        said.wait("worker 1 shipped")
+        said.wait("worker 2 has 6 partitions")
+        leader_of(cluster.nodes, "shipping").kill()
+        count_fault("failover", "kill -9 of the leader under a program that ends")
+    assert "done\n" in said.text
 
 
 def test_the_quickstart_works_as_typed(cluster: ClusterProcess, tmp_path: Path) -> None:
