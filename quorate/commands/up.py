@@ -100,8 +100,8 @@ def up(
             cluster = prepare_cluster(data, num_nodes, kafka_port=port, http_port=http_port, settings=wanted)
 
             def on_ready() -> None:
-                keep()
                 _create_topics(cluster.bootstrap, topics)
+                keep()
                 _print_ready(cluster, json, wanted)
 
             try:
