@@ -68,6 +68,8 @@ class Circumstances:
     """All consumers have left the group, and no classic member has joined it since."""
     has_returned: bool = False
     """All consumers had left the group, and then one joined it."""
+    has_interrupted: bool = False
+    """A consumer joined while the group was a classic one between two generations."""
     has_dropped: bool = False
     """The script has deleted a topic."""
     has_refused_join: bool = False
@@ -294,6 +296,11 @@ def _is_still_owned(situation: Situation) -> bool:
     return is_join and (before.is_rebalancing or before.has_left)
 
 
+def _owned_before_upgrade(situation: Situation) -> bool:
+    """The same, described afterwards: Kafka has forgotten what the members from before it own."""
+    return situation.before.has_interrupted and ".assignment" in situation.difference.path
+
+
 def _was_aborted(situation: Situation) -> bool:
     """A group whose only offsets were those of an aborted transaction."""
     difference = situation.difference
@@ -407,6 +414,7 @@ ACCEPTED: Final = (
     Accepted("joining-at-upgrade", JOINED, "error_code", _waits_at_upgrade),
     Accepted("stranger-that-owns", JOINED, "error_code", _owns_as_stranger, Then.ENDS),
     Accepted("upgraded-in-rebalance", HEARTBEAT, "assignment", _is_still_owned, Then.ENDS),
+    Accepted("upgraded-in-rebalance", DESCRIBED, "groups[0].members", _owned_before_upgrade, Then.ENDS),
     Accepted("consumer-of-downgraded", HEARTBEAT, "error_code", _was_consumer),
     Accepted("downgraded-generation", JOINED, "generation_id", _has_generation_0, Then.ENDS),
     Accepted("downgraded-before-settled", CLASSIC, "groups[0].group_state", _goes_on_unsettled, Then.ENDS),

@@ -299,6 +299,7 @@ class _Performance:
             known = self._circumstances
             is_back = known.has_left or (known.is_rebalancing and known.has_had_consumers)
             known.has_returned |= is_back and step.verb == "join"
+            known.has_interrupted |= known.is_rebalancing and step.verb == "join"
             known.has_left = known.is_empty = not self._told
             known.has_had_consumers = True
         if step.verb == "delete" and not answers[0].results[0].error_code:

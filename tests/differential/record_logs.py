@@ -20,6 +20,8 @@ from raftlog.storage.frames import Frame
 from records import ConsumerGroupCurrentMemberAssignmentKey as AssignmentKey
 from records import ConsumerGroupCurrentMemberAssignmentValue as Assignment
 from records import RawRecord, RecordType, Trigger, decode_entry, decode_key, decode_value
+from wire.decoding import decoder
+from wire.schema import Message, array_of, int8, int32, message, nested, uuid
 
 MEMBERS_TYPES: Final = frozenset(
     {
@@ -115,7 +117,7 @@ def records_of_kafka(data_dir: Path) -> dict[str, list[WrittenLog]]:
     and the empty target of a member that had none, with its tombstone.
     """
     found: dict[str, list[WrittenLog]] = defaultdict(list)
-    states: dict[bytes, bytes | None] = {}
+    states: dict[bytes, object] = {}
     for segment in sorted((data_dir / "__consumer_offsets-0").glob("*.log")):
         for at_ms, key, value in records_in(segment.read_bytes()):
             number, length = struct.unpack_from(">hh", key)
@@ -130,17 +132,41 @@ def records_of_kafka(data_dir: Path) -> dict[str, list[WrittenLog]]:
     return found
 
 
-def _state(number: int, value: bytes | None) -> bytes | None:
-    """Return a current assignment without its previous epoch, which follows the version and the epoch.
+@nested
+class HeldTopic(Message):
+    topic_id: bytes = uuid("0")
+    partitions: list[int] = array_of(int32, "0")
+    assignment_epochs: list[int] = array_of(int32, "0", tag=0, tagged="0")
 
-    Its bytes are sorted, as Kafka writes the topics in a different order each time.
+
+@message(versions="0", flexible="0")
+class KafkaCurrentAssignment(Message):
+    """What follows the version in the value of a current assignment."""
+
+    member_epoch: int = int32("0")
+    previous_member_epoch: int = int32("0")
+    state: int = int8("0")
+    assigned_partitions: list[HeldTopic] = array_of(HeldTopic, "0")
+    partitions_pending_revocation: list[HeldTopic] = array_of(HeldTopic, "0")
+
+
+def _state(number: int, value: bytes | None) -> object:
+    """Return a current assignment without its previous epoch and without order, other values as they are.
+
+    Kafka writes the topics in a different order each time.
     """
     if number != RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT or value is None:
         return value
-    return value[:6] + bytes(sorted(value[10:]))
+    assignment = decoder(KafkaCurrentAssignment, 0)(value, 2)
+    held = (assignment.assigned_partitions, assignment.partitions_pending_revocation)
+    return (
+        assignment.member_epoch,
+        assignment.state,
+        *(sorted((one.topic_id, one.partitions, one.assignment_epochs) for one in topics) for topics in held),
+    )
 
 
-def _says_nothing(number: int, state: bytes | None, before: bytes | None) -> bool:
+def _says_nothing(number: int, state: object, before: object) -> bool:
     if number == RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT:
         return state == before
     is_target = number == RecordType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER
