@@ -153,17 +153,20 @@ class KafkaCurrentAssignment(Message):
 def _state(number: int, value: bytes | None) -> object:
     """Return a current assignment without its previous epoch and without order, other values as they are.
 
-    Kafka writes the topics in a different order each time.
+    Kafka writes the topics, and the partitions of each, in a different order each time.
     """
     if number != RecordType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT or value is None:
         return value
-    assignment = decoder(KafkaCurrentAssignment, 0)(value, 2)
-    held = (assignment.assigned_partitions, assignment.partitions_pending_revocation)
-    return (
-        assignment.member_epoch,
-        assignment.state,
-        *(sorted((one.topic_id, one.partitions, one.assignment_epochs) for one in topics) for topics in held),
+    held = decoder(KafkaCurrentAssignment, 0)(value, 2)
+    assigned, pending = (
+        {
+            (topic.topic_id, *place)
+            for topic in topics
+            for place in zip(topic.partitions, topic.assignment_epochs, strict=True)
+        }
+        for topics in (held.assigned_partitions, held.partitions_pending_revocation)
     )
+    return held.member_epoch, held.state, assigned, pending
 
 
 def _says_nothing(number: int, state: object, before: object) -> bool:
