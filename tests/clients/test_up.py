@@ -133,18 +133,7 @@ def test_one_node_that_is_killed_ends_up_as_ever(tmp_path: Path) -> None:
 
 def test_a_topic_that_is_refused_leaves_no_directory(tmp_path: Path) -> None:
     data = tmp_path / "new" / "cluster"
-    command = [
-        *QUORATE,
-        "up",
-        "--data",
-        str(data),
-        "--port",
-        "0",
-        "--http-port",
-        "0",
-        "--topic",
-        "my orders:3",
-    ]
+    command = [*QUORATE, "up", "--data", str(data), "--port=0", "--http-port=0", "--topic=my orders:3"]
     refused = subprocess.run(command, capture_output=True, text=True, timeout=STOP_S, check=False)
     assert refused.returncode == ExitCode.REFUSED
     assert "Topic name 'my orders' is illegal" in refused.stderr
